@@ -1,0 +1,1 @@
+"""Plan, price and provision the storage of a training job on AWS."""

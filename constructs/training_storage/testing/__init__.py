@@ -1,0 +1,1 @@
+"""What tests of training storage use."""
