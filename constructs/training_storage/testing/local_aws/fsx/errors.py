@@ -1,0 +1,41 @@
+"""The errors of the FSx API."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(eq=False)
+class FsxError(Exception):
+    """An error answer: the code that boto3 shows, the message and further members of the error shape."""
+
+    code: str
+    message: str
+    members: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def bad_request(message: str) -> FsxError:
+    """A parameter that FSx refuses."""
+    return FsxError("BadRequest", message)
+
+
+def not_found(kind: str, identifier: str) -> FsxError:
+    """A file system, association, task or backup that does not exist.
+
+    Parameters
+    ----------
+    kind
+        As in the error's code: ``FileSystem``, ``DataRepositoryAssociation``, ``DataRepositoryTask`` or ``Backup``.
+    identifier
+        The id asked for.
+    """
+    words = {
+        "FileSystem": f"File system '{identifier}' does not exist.",
+        "DataRepositoryAssociation": f"Data repository association '{identifier}' does not exist.",
+        "DataRepositoryTask": f"Data repository task '{identifier}' does not exist.",
+        "Backup": f"Backup '{identifier}' does not exist.",
+    }
+    return FsxError(f"{kind}NotFound", words[kind])

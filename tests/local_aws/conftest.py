@@ -1,0 +1,84 @@
+"""One local AWS for the whole test session, and short ways to drive its CloudFormation."""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ministack", reason="pip install 'training-storage[local-aws]'")
+
+from training_storage.testing.local_aws import LocalAws
+
+_SECONDS = 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stacks:
+    """CloudFormation through boto3, one template at a time."""
+
+    client: Any
+
+    def create(self, name: str, resources: dict[str, Any], **template: Any) -> dict[str, Any]:
+        self.client.create_stack(
+            StackName=name, TemplateBody=self._body(resources, template), Capabilities=["CAPABILITY_NAMED_IAM"]
+        )
+        return self.settled(name)
+
+    def update(self, name: str, resources: dict[str, Any], **template: Any) -> dict[str, Any]:
+        self.client.update_stack(
+            StackName=name, TemplateBody=self._body(resources, template), Capabilities=["CAPABILITY_NAMED_IAM"]
+        )
+        return self.settled(name)
+
+    def delete(self, name: str) -> dict[str, Any]:
+        stack_id = self.client.describe_stacks(StackName=name)["Stacks"][0]["StackId"]
+        self.client.delete_stack(StackName=name)
+        return self.settled(stack_id)
+
+    def settled(self, name: str) -> dict[str, Any]:
+        deadline = time.monotonic() + _SECONDS
+        while time.monotonic() < deadline:
+            stack: dict[str, Any] = self.client.describe_stacks(StackName=name)["Stacks"][0]
+            if not stack["StackStatus"].endswith("_IN_PROGRESS"):
+                return stack
+            time.sleep(0.02)
+        message = f"{name} did not settle"
+        raise TimeoutError(message)
+
+    def outputs(self, name: str) -> dict[str, str]:
+        stack = self.client.describe_stacks(StackName=name)["Stacks"][0]
+        return {output["OutputKey"]: output["OutputValue"] for output in stack.get("Outputs", [])}
+
+    def events(self, name: str) -> list[tuple[str, str, str]]:
+        """(logical id, status, reason), the oldest first."""
+        events = self.client.describe_stack_events(StackName=name)["StackEvents"]
+        return [
+            (event["LogicalResourceId"], event["ResourceStatus"], event.get("ResourceStatusReason", ""))
+            for event in reversed(events)
+        ]
+
+    def reasons(self, name: str) -> str:
+        return "\n".join(reason for _, status, reason in self.events(name) if status.endswith("FAILED"))
+
+    def resource(self, name: str, logical_id: str) -> str:
+        answer = self.client.describe_stack_resource(StackName=name, LogicalResourceId=logical_id)
+        physical_id: str = answer["StackResourceDetail"]["PhysicalResourceId"]
+        return physical_id
+
+    @staticmethod
+    def _body(resources: dict[str, Any], template: dict[str, Any]) -> str:
+        return json.dumps({"Resources": resources, **template})
+
+
+@pytest.fixture(scope="session")
+def local_aws() -> Iterator[LocalAws]:
+    with LocalAws.start() as aws:
+        yield aws
+
+
+@pytest.fixture(scope="session")
+def stacks(local_aws: LocalAws) -> Stacks:
+    return Stacks(client=local_aws.client("cloudformation"))
