@@ -1,0 +1,55 @@
+"""Planning: pure Python, standard library only. From a training job to a storage plan.
+
+>>> plan_storage(TrainingJob(instances=256)).tiers
+('s3', 'fsx-lustre')
+"""
+
+from training_storage.planning import catalog
+from training_storage.planning.errors import InvalidJobError, InvalidPlanError, NoTierError, PlanningError
+from training_storage.planning.job import TrainingJob
+from training_storage.planning.plan import (
+    DATA_LAKE,
+    SCHEMA_VERSION,
+    Alternative,
+    Cost,
+    DemandSummary,
+    ExpressPlan,
+    HourlyCost,
+    Lever,
+    LinkedFolder,
+    LustrePlan,
+    Placement,
+    QuotaUse,
+    RunCost,
+    S3Plan,
+    Selection,
+    StoragePlan,
+)
+from training_storage.planning.planner import plan_storage, select_tiers
+
+__all__ = [
+    "DATA_LAKE",
+    "SCHEMA_VERSION",
+    "Alternative",
+    "Cost",
+    "DemandSummary",
+    "ExpressPlan",
+    "HourlyCost",
+    "InvalidJobError",
+    "InvalidPlanError",
+    "Lever",
+    "LinkedFolder",
+    "LustrePlan",
+    "NoTierError",
+    "Placement",
+    "PlanningError",
+    "QuotaUse",
+    "RunCost",
+    "S3Plan",
+    "Selection",
+    "StoragePlan",
+    "TrainingJob",
+    "catalog",
+    "plan_storage",
+    "select_tiers",
+]

@@ -1,0 +1,122 @@
+"""Dated prices, from the catalog or from a file of the same layout."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from training_storage.planning.catalog._data import load
+from training_storage.planning.errors import InvalidJobError
+
+_FILE = "prices.toml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prices:
+    """Prices in USD. Every lookup returns None where no price is known.
+
+    Parameters
+    ----------
+    as_of
+        Day of the price list.
+    hours_per_month
+        Hours that a monthly price covers.
+    ranking_region
+        Region whose list price stands in for a missing one when configurations are compared.
+    table
+        The parsed rows.
+    """
+
+    as_of: str
+    hours_per_month: float
+    ranking_region: str
+    table: dict[str, Any]
+
+    def instance_per_hour(self, *, region: str, instance_type: str) -> float | None:
+        """Return the on-demand price of an instance in USD per hour."""
+        return self._number("regions", region, "instances", instance_type, "per_hour")
+
+    def capacity_block_per_hour(self, instance_type: str) -> float | None:
+        """Return the effective price of an instance in a Capacity Block in USD per hour."""
+        return self._number("capacity_blocks", instance_type, "per_hour")
+
+    def lustre_storage(self, *, region: str, deployment_type: str, per_unit: int) -> float | None:
+        """Return USD per GiB-month of an SSD file system."""
+        return self._number("regions", region, "fsx-lustre", "storage_per_gib_month", deployment_type, str(per_unit))
+
+    def lustre_metadata_iops(self, region: str) -> float | None:
+        """Return USD per month of one metadata IOPS above the included ones."""
+        return self._number("regions", region, "fsx-lustre", "metadata_iops_month")
+
+    def s3(self, *, region: str, item: str) -> float | None:
+        """Return an item of S3 Standard: ``storage_per_gib_month``, ``put_per_1000``, ``get_per_1000``."""
+        return self._number("regions", region, "s3", item)
+
+    def express(self, *, region: str, item: str) -> float | None:
+        """Return an item of S3 Express, also ``upload_per_gib`` and ``retrieval_per_gib``."""
+        return self._number("regions", region, "s3-express", item)
+
+    def _number(self, *path: str) -> float | None:
+        node: Any = self.table
+        for key in path:
+            if not isinstance(node, dict) or key not in node:
+                return None
+            node = node[key]
+        return float(node) if isinstance(node, (int, float)) else None
+
+
+@functools.cache
+def catalog_prices() -> Prices:
+    """Return the prices that ship with the package."""
+    return _prices(load(_FILE))
+
+
+def read_prices(path: str) -> Prices:
+    """Return the prices of the TOML file at `path`, which has the layout of the catalog's ``prices.toml``.
+
+    Raises
+    ------
+    InvalidJobError
+        If the file is missing, is not TOML, or lacks the head of the layout.
+    """
+    try:
+        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InvalidJobError(
+            f"prices must name a TOML file of prices, got: {path!r}, file not found. Leave it out for the catalog's."
+        ) from None
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise InvalidJobError(
+            f"prices must name a readable TOML file of prices, got: {path!r} ({reason}). "
+            "Leave it out for the catalog's."
+        ) from None
+    missing = [key for key in ("as_of", "hours_per_month", "ranking_region", "regions") if key not in table]
+    if missing:
+        raise InvalidJobError(
+            f"prices must have the layout of the catalog's prices.toml, got: {path!r} without {', '.join(missing)}."
+        )
+    _refuse_bad_numbers(path, table)
+    return _prices(table)
+
+
+def _refuse_bad_numbers(path: str, node: dict[str, Any], where: str = "") -> None:
+    """Refuse a price that is negative, no number or not finite: it would turn the ranking over silently."""
+    for key, value in node.items():
+        name = f"{where}{key}"
+        if isinstance(value, dict):
+            _refuse_bad_numbers(path, value, f"{name}.")
+        elif isinstance(value, (int, float)) and not 0 <= value < float("inf"):
+            raise InvalidJobError(f"prices must hold numbers of at least 0, got: {name} = {value} in {path!r}.")
+
+
+def _prices(table: dict[str, Any]) -> Prices:
+    return Prices(
+        as_of=str(table["as_of"]),
+        hours_per_month=float(table["hours_per_month"]),
+        ranking_region=str(table["ranking_region"]),
+        table=table,
+    )

@@ -1,0 +1,43 @@
+"""Request limits of S3 and of S3 Express One Zone."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from training_storage.planning.catalog._data import load
+
+
+@dataclass(frozen=True, kw_only=True)
+class S3Limits:
+    """S3 general purpose: requests per second of one prefix, and the most parts of an object."""
+
+    put_per_s_per_prefix: int
+    get_per_s_per_prefix: int
+    parts_maximum: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpressLimits:
+    """S3 Express One Zone: requests per second of one bucket, by default and on request."""
+
+    get_per_s: int
+    put_per_s: int
+    get_per_s_on_request: int
+    put_per_s_on_request: int
+
+
+def _fields(table: str) -> dict[str, int]:
+    return {key: value for key, value in load("s3.toml")[table].items() if key not in ("source", "as_of")}
+
+
+@functools.cache
+def s3_limits() -> S3Limits:
+    """Return the limits of S3 general purpose buckets."""
+    return S3Limits(**_fields("s3"))
+
+
+@functools.cache
+def express_limits() -> ExpressLimits:
+    """Return the limits of directory buckets."""
+    return ExpressLimits(**_fields("s3-express"))

@@ -1,0 +1,338 @@
+"""Finds the configuration of the chosen tiers with the least total cost, and applies the rule ``demand``.
+
+The rule's order, when the narrow way does not do: a wider network path; reads stay on S3 over several addresses and the
+hot tier takes checkpoints only; a file system over the quota, with a warning; refusal. A bigger file system up to the
+quota is part of every step. Assumed budgets are targets: they are dropped, with a warning, before any of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from training_storage.planning import catalog, cost, lustre, objects
+from training_storage.planning.demand import Needs, Required
+from training_storage.planning.errors import NoTierError
+from training_storage.planning.outcome import Delivery, Outcome, outcome
+from training_storage.planning.resolution import Situation
+from training_storage.planning.selection import EXPRESS, LUSTRE, S3, Choice
+from training_storage.planning.units import GB, GIB
+
+_OBJECT_PATHS = ("ena", "ena-multi-ip")
+_LUSTRE_PATHS = ("ena", "efa", "efa-gds")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """The chosen tiers with their sizes, and what they make of the run."""
+
+    layout: cost.Layout
+    path: str
+    result: Outcome
+    prefixes_required: Required
+    total_usd: float
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def choice(self) -> Choice:
+        """The tiers and rules, the rule ``demand`` included."""
+        return self.layout.choice
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Attempt:
+    """One step of the search: where data is read from, over which path, with or without targets and quota."""
+
+    choice: Choice
+    path: str
+    targets: bool
+    within_quota: bool
+    demand_reason: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def configure(situation: Situation, needs: Needs, choice: Choice) -> Configuration:
+    """Return the least costly configuration of the first step that meets the demand.
+
+    Raises
+    ------
+    NoTierError
+        If no step does; says the shortfall of the first and of the widest step.
+    """
+    shortfalls: list[str] = []
+    for attempt in _attempts(situation, needs, choice):
+        found = _try(situation, needs, attempt)
+        if isinstance(found, Configuration):
+            return found
+        if found not in shortfalls:
+            shortfalls.append(found)
+    raise NoTierError(
+        f"No tier of {', '.join(choice.tiers)} serves the job: {'; '.join(shortfalls)}. "
+        "Use more instances or another instance_type, or ask for less."
+    )
+
+
+def _attempts(situation: Situation, needs: Needs, choice: Choice) -> Iterator[_Attempt]:
+    """Yield the steps of the rule ``demand`` in order."""
+    paths = _paths(situation, choice)
+    narrow, wider = paths[0], paths[1:]
+    yield from _with_and_without_targets(needs, _Attempt(choice=choice, path=narrow, targets=True, within_quota=True))
+    for path in wider:
+        reason = f"{narrow} does not carry what each node needs: the network path is {path}."
+        yield from _with_and_without_targets(
+            needs, _Attempt(choice=choice, path=path, targets=True, within_quota=True, demand_reason=reason)
+        )
+    moved = _reads_on_s3(choice)
+    if moved is not None:
+        for path in _object_paths(situation):
+            yield from _with_and_without_targets(
+                needs,
+                _Attempt(
+                    choice=moved,
+                    path=path,
+                    targets=True,
+                    within_quota=True,
+                    demand_reason=f"{choice.read_tier} cannot deliver the reads: they stay on s3, over {path}.",
+                ),
+            )
+    if LUSTRE not in choice.tiers:
+        return
+    for path in paths:
+        yield _Attempt(
+            choice=choice, path=path, targets=False, within_quota=False, demand_reason="The file system is over quota."
+        )
+    if moved is not None:
+        for path in _object_paths(situation):
+            yield _Attempt(
+                choice=moved,
+                path=path,
+                targets=False,
+                within_quota=False,
+                demand_reason=f"Reads stay on s3, over {path}, and the file system is over quota.",
+            )
+
+
+def _with_and_without_targets(needs: Needs, attempt: _Attempt) -> Iterator[_Attempt]:
+    yield attempt
+    if not (needs.write_is_limit and needs.restore_is_limit):
+        yield replace(attempt, targets=False)
+
+
+def _paths(situation: Situation, choice: Choice) -> tuple[str, ...]:
+    """Return the network paths to try, narrowest first; only the given one if it was given."""
+    given = situation.job.network_path
+    if given is not None:
+        return (given,)
+    if choice.tiers == (S3,) or LUSTRE not in choice.tiers:
+        return _OBJECT_PATHS
+    possible = tuple(path for path in _LUSTRE_PATHS if path == "ena" or lustre.efa_possible(situation, path))
+    return ("ena", "ena-multi-ip", *possible[1:]) if EXPRESS in choice.tiers else possible
+
+
+def _object_paths(situation: Situation) -> tuple[str, ...]:
+    given = situation.job.network_path
+    return _OBJECT_PATHS if given is None else (given,)
+
+
+def _reads_on_s3(choice: Choice) -> Choice | None:
+    """Return the choice with reads from the lake, if that leaves the hot tier something to do."""
+    if choice.read_tier == S3 or choice.checkpoint_tier != choice.read_tier:
+        return None
+    return replace(choice, read_tier=S3)
+
+
+def _try(situation: Situation, needs: Needs, attempt: _Attempt) -> Configuration | str:
+    """Return the best configuration of one step, or the shortfall in numbers."""
+    stores: dict[str, objects.ObjectStore] = {}
+    for tier in (S3, EXPRESS):
+        if tier in (attempt.choice.read_tier, attempt.choice.checkpoint_tier):
+            store = _object_store(situation, needs, attempt, tier)
+            if isinstance(store, str):
+                return store
+            stores[tier] = store
+    if LUSTRE not in attempt.choice.tiers:
+        return _assemble(situation, needs, attempt, stores, None) or _never_complete(needs)
+    request = _lustre_request(situation, needs, attempt)
+    reads = attempt.choice.read_tier == LUSTRE
+    if reads and not lustre.metadata_suffices(situation, needs):
+        return (
+            f"opening {needs.files_per_s or 0:,.0f} files/s is more than the "
+            f"{catalog.lustre.metadata_iops_steps()[-1]:,} metadata IOPS of fsx-lustre: pack the files into shards"
+        )
+    limit = quota_gib(situation)
+    systems = (
+        lustre.candidates(situation, request, limit_gib=limit)
+        if attempt.within_quota
+        else lustre.least_candidates(situation, request)
+    )
+    configurations = [_assemble(situation, needs, attempt, stores, system) for system in systems]
+    found = [configuration for configuration in configurations if configuration is not None]
+    if not found:
+        return lustre.shortfall(situation, request, limit_gib=limit)
+    return min(found, key=lambda configuration: configuration.total_usd)
+
+
+def quota_gib(situation: Situation) -> int:
+    """Return the default storage quota of the job's Lustre deployment type in GiB."""
+    return catalog.quotas.quota(lustre.deployment_type(situation).storage_quota).limit
+
+
+def hot_bytes(situation: Situation, needs: Needs, choice: Choice) -> float:
+    """Return the part of the data set on the tier it is read from.
+
+    Given, or the whole data set; on a file system never more than fits the quota beside the checkpoints.
+    """
+    if choice.read_tier == S3:
+        return 0.0
+    if situation.job.hot_dataset_gib is not None:
+        return situation.job.hot_dataset_gib * GIB
+    dataset = situation.number("dataset_gib") * GIB
+    if choice.read_tier != LUSTRE:
+        return dataset
+    checkpoints = lustre.stored_bytes(
+        needs,
+        hot_bytes=0.0,
+        checkpoints_kept=int(situation.number("checkpoints_kept")),
+        checkpoints=choice.checkpoint_tier == LUSTRE,
+    )
+    share = lustre.capacity_gib(GIB)
+    return max(0.0, min(dataset, quota_gib(situation) / share * GIB - checkpoints))
+
+
+def _required(needs: Needs, attempt: _Attempt, tier: str) -> Required:
+    return needs.required(
+        reads=attempt.choice.read_tier == tier,
+        checkpoints=attempt.choice.checkpoint_tier == tier,
+        targets=attempt.targets,
+    )
+
+
+def _lustre_request(situation: Situation, needs: Needs, attempt: _Attempt) -> lustre.Request:
+    stored = lustre.stored_bytes(
+        needs,
+        hot_bytes=hot_bytes(situation, needs, attempt.choice) if attempt.choice.read_tier == LUSTRE else 0.0,
+        checkpoints_kept=int(situation.number("checkpoints_kept")),
+        checkpoints=attempt.choice.checkpoint_tier == LUSTRE,
+    )
+    return lustre.Request(required=_required(needs, attempt, LUSTRE), capacity_bytes=stored, path=attempt.path)
+
+
+def _object_store(situation: Situation, needs: Needs, attempt: _Attempt, tier: str) -> objects.ObjectStore | str:
+    required = _required(needs, attempt, tier)
+    clients = objects.clients_bytes_per_s(situation, attempt.path)
+    deliver = objects.s3 if tier == S3 else objects.express
+    store = deliver(situation, needs, required, attempt.path)
+    if objects.meets(store, required, clients):
+        return store
+    if required.total > clients:
+        nodes = situation.job.instances
+        return (
+            f"each {situation.instance.name} would have to move {required.total / nodes / GB:.3g} GB/s to {tier} and "
+            f"moves at most {clients / nodes / GB:.3g} GB/s over {attempt.path}"
+        )
+    return (
+        f"{tier} delivers at most {store.read_bytes_per_s / GB:.3g} GB/s of reads, "
+        f"{store.write_bytes_per_s / GB:.3g} GB/s of writes and {store.restore_bytes_per_s / GB:.3g} GB/s of restores, "
+        f"and the job needs {required.read / GB:.3g}, {required.write / GB:.3g} and {required.restore / GB:.3g}"
+    )
+
+
+def _never_complete(needs: Needs) -> str:
+    return (
+        f"reading {needs.read_bytes_per_s / GB:.3g} GB/s leaves nothing of the tier's rate, so no checkpoint would ever "
+        "be complete"
+    )
+
+
+def _assemble(
+    situation: Situation,
+    needs: Needs,
+    attempt: _Attempt,
+    stores: dict[str, objects.ObjectStore],
+    file_system: lustre.FileSystem | None,
+) -> Configuration | None:
+    """Return the configuration with what it makes of the run, or None if checkpoints would never be complete."""
+    choice = attempt.choice
+    result = outcome(
+        needs=needs,
+        delivery=_delivery(situation, attempt, stores, file_system),
+        run_hours=situation.number("run_hours"),
+    )
+    if result is None:
+        return None
+    hot = hot_bytes(situation, needs, choice)
+    if attempt.demand_reason is not None:
+        choice = choice.because("demand", attempt.demand_reason)
+    layout = cost.Layout(
+        choice=choice,
+        file_system=file_system,
+        metadata_iops=None
+        if file_system is None
+        else lustre.metadata_iops(needs, file_system=file_system, reads=choice.read_tier == LUSTRE),
+        hot_bytes=hot,
+        express_bytes=lustre.stored_bytes(
+            needs,
+            hot_bytes=hot if choice.read_tier == EXPRESS else 0.0,
+            checkpoints_kept=int(situation.number("checkpoints_kept")),
+            checkpoints=choice.checkpoint_tier == EXPRESS,
+        ),
+    )
+    return Configuration(
+        layout=layout,
+        path=attempt.path,
+        result=result,
+        prefixes_required=needs.required(reads=True, checkpoints=True, targets=attempt.targets),
+        total_usd=cost.ranking_total_usd(situation=situation, needs=needs, layout=layout, result=result),
+        warnings=_warnings(needs, attempt, stores, result),
+    )
+
+
+def _delivery(
+    situation: Situation,
+    attempt: _Attempt,
+    stores: dict[str, objects.ObjectStore],
+    file_system: lustre.FileSystem | None,
+) -> Delivery:
+    choice, nodes = attempt.choice, situation.job.instances
+    if file_system is not None and choice.checkpoint_tier == LUSTRE:
+        write, restore = file_system.write_bytes_per_s, file_system.read_bytes_per_s
+        client = lustre.client_bytes_per_s(situation, attempt.path)
+    else:
+        store = stores[choice.checkpoint_tier]
+        write, restore = store.write_bytes_per_s, store.restore_bytes_per_s
+        client = objects.clients_bytes_per_s(situation, attempt.path) / nodes
+    if file_system is not None and choice.read_tier == LUSTRE:
+        read = file_system.read_bytes_per_s
+    else:
+        read = stores[choice.read_tier].read_bytes_per_s
+    return Delivery(
+        read_bytes_per_s=read,
+        write_bytes_per_s=write,
+        restore_bytes_per_s=restore,
+        shared=choice.read_tier == choice.checkpoint_tier,
+        rank_bytes_per_s=client / situation.instance.accelerators,
+    )
+
+
+def _warnings(
+    needs: Needs, attempt: _Attempt, stores: dict[str, objects.ObjectStore], result: Outcome
+) -> tuple[str, ...]:
+    warnings = []
+    if not attempt.targets and not needs.restore_is_limit and result.restore_s > needs.restore_target_s:
+        warnings.append(
+            f"A restore takes {result.restore_s:,.0f} s, longer than the assumed target of {needs.restore_target_s:,.0f} s."
+        )
+    if not attempt.targets and not needs.write_is_limit and result.stall_s > needs.stall_target_s:
+        warnings.append(
+            f"A checkpoint stalls training for {result.stall_s:,.0f} s, longer than the assumed target of "
+            f"{needs.stall_target_s:,.0f} s."
+        )
+    if any(store.raised for store in stores.values()):
+        limits = catalog.s3.express_limits()
+        warnings.append(
+            f"The job needs more than the default {limits.get_per_s:,} reads/s and {limits.put_per_s:,} writes/s of a "
+            f"directory bucket: ask AWS for up to {limits.get_per_s_on_request:,} and {limits.put_per_s_on_request:,}."
+        )
+    if stores:
+        warnings.append(f"Rates of {', '.join(stores)} are bounds from published figures, not measurements.")
+    return tuple(warnings)

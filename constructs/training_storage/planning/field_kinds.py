@@ -1,0 +1,191 @@
+"""What a field may hold: strict reading from text, checking, and writing back.
+
+``-c`` values and command-line options are text, and Python reads text generously (``int(' 2_56 ')`` is 256, and fullwidth
+digits count as digits). Here only plain ASCII notation passes, and every refusal is one line with an example.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Protocol
+
+from training_storage.planning.errors import InvalidJobError, did_you_mean
+
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
+_PLAIN = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")
+#: More digits than any limit here has; longer numbers are refused before they are converted.
+_DIGITS_MAXIMUM = 400
+
+
+class Kind(Protocol):
+    """What a field accepts."""
+
+    def parse(self, name: str, text: str) -> object:
+        """Return the value that `text` stands for, or raise InvalidJobError."""
+
+    def check(self, name: str, value: object) -> None:
+        """Raise InvalidJobError unless `value` is allowed for the field `name`."""
+
+    def format(self, value: object) -> str:
+        """Return the text that `parse` reads as `value`."""
+
+
+def _plain_number(value: float) -> str:
+    return format(Decimal(repr(value)), "f") if isinstance(value, float) else str(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Whole:
+    """A whole number from `minimum` to `maximum`."""
+
+    minimum: int
+    maximum: int
+    example: int
+
+    @property
+    def _allowed(self) -> str:
+        return f"a whole number from {self.minimum} to {self.maximum}, for example {self.example}"
+
+    def parse(self, name: str, text: str) -> int:
+        """Read plain digits."""
+        if len(text) > _DIGITS_MAXIMUM or not _WHOLE.fullmatch(text):
+            raise InvalidJobError(f"{name} must be {self._allowed}, got: {text[:60]!r}.")
+        value = int(text)
+        self.check(name, value)
+        return value
+
+    def check(self, name: str, value: object) -> None:
+        """Accept an int (no bool) within the bounds."""
+        if isinstance(value, bool) or not isinstance(value, int) or not self.minimum <= value <= self.maximum:
+            raise InvalidJobError(f"{name} must be {self._allowed}, got: {value!r}.")
+
+    def format(self, value: object) -> str:
+        """Write plain digits."""
+        return str(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Number:
+    """A number from `minimum` (excluded if `above`) to `maximum`, in `unit`."""
+
+    minimum: float = 0.0
+    maximum: float
+    above: bool = False
+    unit: str = ""
+    example: float
+
+    @property
+    def _allowed(self) -> str:
+        start = f"above {_plain_number(self.minimum)}" if self.above else f"from {_plain_number(self.minimum)}"
+        unit = f" ({self.unit})" if self.unit else ""
+        return f"a number {start} to {_plain_number(self.maximum)}{unit}, for example {_plain_number(self.example)}"
+
+    def parse(self, name: str, text: str) -> float:
+        """Read digits with an optional decimal point; no exponent, sign of plus, blank or underscore."""
+        if len(text) > _DIGITS_MAXIMUM or not _PLAIN.fullmatch(text):
+            raise InvalidJobError(f"{name} must be {self._allowed}, got: {text[:60]!r}.")
+        value = float(text)
+        self.check(name, value)
+        return value
+
+    def check(self, name: str, value: object) -> None:
+        """Accept an int or float (no bool) that is finite and within the bounds."""
+        fits = (
+            not isinstance(value, bool)
+            and isinstance(value, (int, float))
+            and math.isfinite(value)
+            and (self.minimum < value if self.above else self.minimum <= value)
+            and value <= self.maximum
+        )
+        if not fits:
+            raise InvalidJobError(f"{name} must be {self._allowed}, got: {value!r}.")
+
+    def format(self, value: object) -> str:
+        """Write without an exponent, so that `parse` reads the same value."""
+        if not isinstance(value, (int, float)):
+            raise TypeError(f"a number was expected, got: {value!r}")
+        return _plain_number(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """One of `allowed`, in that spelling."""
+
+    allowed: tuple[str, ...]
+    hints: Mapping[str, str] | None = None
+
+    def parse(self, name: str, text: str) -> str:
+        """Read one of the allowed words."""
+        self.check(name, text)
+        return text
+
+    def check(self, name: str, value: object) -> None:
+        """Accept one of the allowed words; the error lists them all."""
+        if isinstance(value, str) and value in self.allowed:
+            return
+        hint = (self.hints or {}).get(value, "") if isinstance(value, str) else ""
+        meant = did_you_mean(value, self.allowed) if isinstance(value, str) else ""
+        raise InvalidJobError(
+            f"{name} must be one of {', '.join(self.allowed)}, got: {value!r}.{' ' + hint if hint else meant}"
+        )
+
+    def format(self, value: object) -> str:
+        """Write the word."""
+        return str(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text:
+    """Text that matches `pattern` as a whole."""
+
+    pattern: str
+    allowed: str
+    example: str
+
+    def parse(self, name: str, text: str) -> str:
+        """Read the text as it stands."""
+        self.check(name, text)
+        return text
+
+    def check(self, name: str, value: object) -> None:
+        """Accept text that matches the pattern."""
+        if not isinstance(value, str) or not re.fullmatch(self.pattern, value):
+            raise InvalidJobError(f"{name} must be {self.allowed}, for example {self.example}, got: {value!r}.")
+
+    def format(self, value: object) -> str:
+        """Write the text."""
+        return str(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Words:
+    """A comma-separated list of different words, each of which `word` accepts."""
+
+    word: Choice | Text
+
+    def parse(self, name: str, text: str) -> tuple[str, ...]:
+        """Read words between commas; no blanks, no empty word."""
+        value = tuple(text.split(","))
+        self.check(name, value)
+        return value
+
+    def check(self, name: str, value: object) -> None:
+        """Accept a non-empty tuple of different allowed words."""
+        if not isinstance(value, tuple):
+            raise InvalidJobError(f"{name} must be a tuple of words, got: {value!r}.")
+        if not value:
+            raise InvalidJobError(f"{name} must name at least one value, got: none. Leave it out instead.")
+        for word in value:
+            self.word.check(name, word)
+        if len(set(value)) != len(value):
+            raise InvalidJobError(f"{name} must name each value once, got: {','.join(value)!r}.")
+
+    def format(self, value: object) -> str:
+        """Write the words between commas."""
+        if not isinstance(value, tuple):
+            raise TypeError(f"a tuple was expected, got: {value!r}")
+        return ",".join(value)

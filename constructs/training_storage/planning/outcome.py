@@ -1,0 +1,106 @@
+"""What a configuration makes of a run: intervals, stalls, restores, and how well the accelerators are used."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from training_storage.planning import defaults
+from training_storage.planning.demand import Needs, effective_training_time_ratio, young_interval_s
+from training_storage.planning.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delivery:
+    """What the chosen tiers deliver, in bytes per second.
+
+    Parameters
+    ----------
+    read_bytes_per_s
+        Of the tier that the data set is read from.
+    write_bytes_per_s, restore_bytes_per_s
+        Of the tier that checkpoints are written to and restored from.
+    shared
+        Whether that is the same tier: then an asynchronous checkpoint gets what reading leaves.
+    rank_bytes_per_s
+        The most that one rank writes: its share of the client's bound.
+    """
+
+    read_bytes_per_s: float
+    write_bytes_per_s: float
+    restore_bytes_per_s: float
+    shared: bool
+    rank_bytes_per_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """Times in seconds and counts over the run."""
+
+    interval_s: float
+    stall_s: float
+    restore_s: float
+    effective_training_time_ratio: float
+    achieved_use: float
+    failures: float
+    checkpoints: float
+    idle_node_s: float
+    lost_node_s: float
+
+    @property
+    def makes_progress(self) -> bool:
+        """Whether any time is left for training."""
+        return self.effective_training_time_ratio > 0
+
+
+def outcome(*, needs: Needs, delivery: Delivery, run_hours: float) -> Outcome | None:
+    """Return what the run comes to, or None if an asynchronous checkpoint would never be complete."""
+    run_s = run_hours * SECONDS_PER_HOUR
+    restart_s = defaults.number("restart_seconds")
+    stall_s = _stall_s(needs, delivery)
+    interval_s = _interval_s(needs, delivery, stall_s)
+    if interval_s is None:
+        return None
+    restore_s = needs.checkpoint_bytes / delivery.restore_bytes_per_s
+    achieved = 1.0 if needs.read_bytes_per_s == 0 else min(1.0, delivery.read_bytes_per_s / needs.read_bytes_per_s)
+    failures = run_s / needs.mtbf_s
+    checkpoints = run_s / interval_s
+    return Outcome(
+        interval_s=interval_s,
+        stall_s=stall_s,
+        restore_s=restore_s,
+        effective_training_time_ratio=effective_training_time_ratio(
+            restart_s=restart_s,
+            restore_s=restore_s,
+            interval_s=interval_s,
+            stall_s=stall_s,
+            mean_time_between_failures_s=needs.mtbf_s,
+        ),
+        achieved_use=achieved,
+        failures=failures,
+        checkpoints=checkpoints,
+        idle_node_s=checkpoints * stall_s + failures * restore_s + run_s * (1 - achieved),
+        lost_node_s=failures * (interval_s / 2 + restart_s),
+    )
+
+
+def _stall_s(needs: Needs, delivery: Delivery) -> float:
+    """Return how long the accelerators wait for one save."""
+    if not needs.synchronous:
+        return needs.device_stall_s
+    slowest = (needs.slowest_rank_bytes or 0.0) / delivery.rank_bytes_per_s
+    return max(needs.checkpoint_bytes / delivery.write_bytes_per_s, slowest)
+
+
+def _interval_s(needs: Needs, delivery: Delivery, stall_s: float) -> float | None:
+    if needs.interval_s is not None:
+        return needs.interval_s
+    shortest = defaults.number("checkpoint_interval_minimum_minutes") * SECONDS_PER_MINUTE
+    best = max(young_interval_s(mean_time_between_failures_s=needs.mtbf_s, stall_s=stall_s), shortest)
+    if needs.synchronous:
+        return best
+    left = delivery.write_bytes_per_s - (needs.read_bytes_per_s if delivery.shared else 0.0)
+    if left <= 0:
+        return None
+    written = needs.checkpoint_bytes / left
+    return max(best, written) if math.isfinite(written) else None
