@@ -1,1 +1,67 @@
-"""Plan, price and provision the storage of a training job on AWS."""
+"""Plan, price and provision the storage of a training job on AWS.
+
+The public names are loaded when they are first used, so that planning alone needs neither CDK nor boto3.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from training_storage.data_lake import DataLake, DataLakeBase, FolderLifecycle, ImportedDataLake
+    from training_storage.data_repository_association import DataRepositoryAssociation
+    from training_storage.directory_bucket import DirectoryBucket
+    from training_storage.gpu_cluster import Ec2AutoScalingCluster, GpuCluster
+    from training_storage.lustre_file_system import LustreFileSystem
+    from training_storage.planning import StoragePlan, TrainingJob, plan_storage
+    from training_storage.storage import TrainingStorage
+    from training_storage.training_network import TrainingNetwork
+    from training_storage.validation import ConstructError
+
+_MODULE_OF_NAME = {
+    "ConstructError": "validation",
+    "DataLake": "data_lake",
+    "DataLakeBase": "data_lake",
+    "DataRepositoryAssociation": "data_repository_association",
+    "DirectoryBucket": "directory_bucket",
+    "Ec2AutoScalingCluster": "gpu_cluster",
+    "FolderLifecycle": "data_lake",
+    "GpuCluster": "gpu_cluster",
+    "ImportedDataLake": "data_lake",
+    "LustreFileSystem": "lustre_file_system",
+    "StoragePlan": "planning",
+    "TrainingJob": "planning",
+    "TrainingNetwork": "training_network",
+    "TrainingStorage": "storage",
+    "plan_storage": "planning",
+}
+
+__all__ = [
+    "ConstructError",
+    "DataLake",
+    "DataLakeBase",
+    "DataRepositoryAssociation",
+    "DirectoryBucket",
+    "Ec2AutoScalingCluster",
+    "FolderLifecycle",
+    "GpuCluster",
+    "ImportedDataLake",
+    "LustreFileSystem",
+    "StoragePlan",
+    "TrainingJob",
+    "TrainingNetwork",
+    "TrainingStorage",
+    "plan_storage",
+]
+
+
+def __getattr__(name: str) -> object:
+    module = _MODULE_OF_NAME.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{module}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -12,7 +12,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct, IValidation
 
-from training_storage.planning import LAKE_FOLDERS
+from training_storage.planning.folders import LAKE_FOLDERS
 from training_storage.validation import ConstructError, is_token, require_match
 
 if TYPE_CHECKING:
@@ -102,7 +102,9 @@ class DataLakeBase(Construct):
     ) -> iam.Grant:
         """Grant by identity policy only: a job never edits the policies of the lake that all jobs share."""
         if not prefixes:
-            raise ConstructError("prefixes must name at least one prefix of the lake, got: none; for example 'datasets/'")
+            raise ConstructError(
+                "prefixes must name at least one prefix of the lake, got: none; for example 'datasets/'"
+            )
         for prefix in prefixes:
             require_match(
                 prefix,
@@ -158,7 +160,7 @@ class DataLake(DataLakeBase):
     def __init__(
         self,
         scope: Construct,
-        id: str,  # noqa: A002 -- the name that CDK uses
+        id: str,
         *,
         bucket_name_prefix: str = "training-data-lake",
         lifecycles: dict[str, FolderLifecycle] | None = None,
@@ -169,10 +171,12 @@ class DataLake(DataLakeBase):
             bucket_name_prefix,
             _PREFIX_PATTERN,
             what="bucket_name_prefix",
-            allowed="3 to 35 lowercase letters, digits and hyphens, without dots, beginning and ending with a letter or digit",
+            allowed="3 to 35 lowercase letters, digits and inner hyphens, without dots",
         )
         if is_token(bucket_name_prefix):
-            raise ConstructError("bucket_name_prefix must be known at synth, got a token: the key policy names the bucket")
+            raise ConstructError(
+                "bucket_name_prefix must be known at synth, got a token: the key policy names the bucket"
+            )
         unknown = sorted(set(lifecycles or {}) - set(LAKE_FOLDERS))
         if unknown:
             raise ConstructError(
@@ -208,7 +212,7 @@ class DataLake(DataLakeBase):
         )
         self._cfn_bucket = self.bucket.node.default_child
         # Set on the L1: what the L2 makes of an access-log bucket depends on the caller's feature flags.
-        self._cfn_bucket.logging_configuration = s3.CfnBucket.LoggingConfigurationProperty(  # type: ignore[union-attr, attr-defined]
+        self._cfn_bucket.logging_configuration = s3.CfnBucket.LoggingConfigurationProperty(  # type: ignore[union-attr]
             destination_bucket_name=self.access_logs_bucket.bucket_name, log_file_prefix="data-lake/"
         )
         self.bucket.node.add_dependency(self.access_logs_bucket)
@@ -226,9 +230,12 @@ class DataLake(DataLakeBase):
         if native is None and self.bucket.node.try_find_child("Notifications") is None:
             return []
         return [
-            "the lake is linked to a file system, so CDK event notifications on its bucket are refused: they overwrite"
-            " the notification configuration named 'FSx' and the links become MISCONFIGURED; add them to an imported"
-            " bucket instead (aws_s3.Bucket.from_bucket_name in the consuming stack), which keeps foreign entries"
+            (
+                "the lake is linked to a file system, so CDK event notifications on its bucket are refused: they"
+                " overwrite the notification configuration named 'FSx' and the links become MISCONFIGURED; add them to"
+                " an imported bucket instead (aws_s3.Bucket.from_bucket_name in the consuming stack), which keeps"
+                " foreign entries"
+            )
         ]
 
     def _let_fsx_use_the_key(self, bucket_name: str) -> iam.PolicyStatement:
@@ -332,7 +339,7 @@ class ImportedDataLake(DataLakeBase):
     def __init__(
         self,
         scope: Construct,
-        id: str,  # noqa: A002 -- the name that CDK uses
+        id: str,
         *,
         bucket_name: str,
         encryption_key_arn: str,

@@ -65,7 +65,9 @@ def require_integer(
     """
     if is_token(value):
         return
-    allowed = f"a whole number from {minimum} to {maximum}" if maximum is not None else f"a whole number, at least {minimum}"
+    allowed = (
+        f"a whole number from {minimum} to {maximum}" if maximum is not None else f"a whole number, at least {minimum}"
+    )
     if multiple_of != 1:
         allowed += f", in steps of {multiple_of}"
     legal = (

@@ -1,0 +1,49 @@
+# `make demo` runs the main job, `make test` passes the tests; both install what is missing into .venv and node_modules.
+
+PYTHON ?= python3
+VENV := .venv
+export PATH := $(CURDIR)/$(VENV)/bin:$(CURDIR)/node_modules/.bin:$(PATH)
+export PYTHONDONTWRITEBYTECODE := 1
+# jsii and the CDK CLI phone home or warn about nothing that matters here.
+export JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION := 1
+export CDK_DISABLE_CLI_TELEMETRY := true
+
+.PHONY: help setup demo test test-fast lint format clean
+
+help: ## Show this list.
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(VENV)/.installed node_modules/.installed ## Install everything, once.
+
+$(VENV)/.installed: requirements.txt requirements-dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed, got: $$($(PYTHON) --version); for example: make PYTHON=python3.11" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@touch $@
+
+node_modules/.installed: package.json package-lock.json | $(VENV)/.installed
+	npm ci --no-audit --no-fund --loglevel=error
+	@ln -sf ../../node_modules/.bin/cdk $(VENV)/bin/cdk
+	@touch $@
+
+demo: setup ## Deploy TrainingStorage -c instances=256 into the local AWS, show it, destroy it.
+	@python -m training_storage.testing.local_aws -- python tools/demo.py
+
+test: setup ## All tests, local deployments included.
+	pytest
+
+test-fast: setup ## Everything but the local deployments; under a minute.
+	pytest -m "not local_aws"
+
+lint: setup ## ruff and mypy.
+	ruff check .
+	ruff format --check .
+	mypy
+
+format: setup ## Let ruff format and fix.
+	ruff format .
+	ruff check --fix .
+
+clean: ## Remove what setup and runs made.
+	rm -rf $(VENV) node_modules cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis

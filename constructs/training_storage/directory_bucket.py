@@ -1,0 +1,204 @@
+"""An S3 Express One Zone directory bucket as a temporary hot tier."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aws_cdk import CfnDeletionPolicy
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3express as s3express
+from constructs import Construct
+
+from training_storage.validation import ConstructError, is_token, require_integer, require_match
+
+if TYPE_CHECKING:
+    from aws_cdk import aws_kms as kms
+
+__all__ = ["DirectoryBucket"]
+
+ZONE_ID_PATTERN = r"[a-z]{2,5}\d-az\d+"
+_NAME_MAXIMUM_CHARACTERS = 63
+_INCOMPLETE_UPLOAD_DAYS = 1
+
+
+class DirectoryBucket(Construct):
+    """A directory bucket in one zone, encrypted, TLS only, whose objects expire.
+
+    Parameters
+    ----------
+    scope, id
+        Where in the construct tree.
+    zone_id
+        Availability Zone id such as use1-az4, never a zone name: names mean different zones in each account.
+    base_name
+        First part of the name; `--<zone id>--x-s3` is appended. CloudFormation makes a name if none is given.
+    encryption_key
+        KMS key for SSE-KMS, fixed for the bucket's lifetime; S3-managed keys if none is given.
+    expiration_days
+        Days after which objects are deleted; None keeps them. S3 Express has no tiering and no versions: what must
+        last belongs into the lake.
+
+    Attributes
+    ----------
+    bucket_name, bucket_arn
+        Known at deployment.
+
+    Raises
+    ------
+    ConstructError
+        For a zone name, or a bucket name that S3 Express would refuse.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        zone_id: str,
+        base_name: str | None = None,
+        encryption_key: kms.IKey | None = None,
+        expiration_days: int | None = None,
+    ) -> None:
+        require_match(
+            zone_id,
+            ZONE_ID_PATTERN,
+            what="zone_id",
+            allowed="an Availability Zone id such as 'use1-az4', not a zone name",
+            way_out="'aws ec2 describe-availability-zones' lists ZoneId beside ZoneName",
+        )
+        if base_name is not None:
+            _require_legal_name(base_name, zone_id)
+        if expiration_days is not None:
+            require_integer(expiration_days, what="expiration_days", minimum=1)
+        super().__init__(scope, id)
+        self.zone_id = zone_id
+        self._encryption_key = encryption_key
+
+        self._resource = s3express.CfnDirectoryBucket(
+            self,
+            "Resource",
+            bucket_name=None if base_name is None else _full_name(base_name, zone_id),
+            location_name=zone_id,
+            data_redundancy="SingleAvailabilityZone",
+            bucket_encryption=_encryption(encryption_key),
+            lifecycle_configuration=s3express.CfnDirectoryBucket.LifecycleConfigurationProperty(
+                rules=_lifecycle_rules(expiration_days)
+            ),
+        )
+        # CloudFormation cannot delete a bucket that holds objects, so deleting the stack never deletes data here.
+        self._resource.cfn_options.deletion_policy = CfnDeletionPolicy.DELETE
+        self._resource.cfn_options.update_replace_policy = CfnDeletionPolicy.RETAIN
+        self.bucket_name: str = self._resource.ref
+        self.bucket_arn: str = self._resource.attr_arn
+        self._policy = s3express.CfnBucketPolicy(
+            self, "Policy", bucket=self.bucket_name, policy_document=self._policy_document()
+        )
+
+    @property
+    def resource(self) -> s3express.CfnDirectoryBucket:
+        """The L1 resource."""
+        return self._resource
+
+    def grant_read(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Let `grantee` open read-only sessions (policies of directory buckets work on the bucket, not on objects)."""
+        return self._grant(grantee, key_actions=["kms:Decrypt"], session_mode="ReadOnly")
+
+    def grant_read_write(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Let `grantee` open read-write sessions."""
+        return self._grant(grantee, key_actions=["kms:Decrypt", "kms:GenerateDataKey"], session_mode=None)
+
+    def _grant(self, grantee: iam.IGrantable, *, key_actions: list[str], session_mode: str | None) -> iam.Grant:
+        session = iam.Grant.add_to_principal(
+            grantee=grantee,
+            actions=["s3express:CreateSession"],
+            resource_arns=[self.bucket_arn],
+            conditions={"StringEquals": {"s3express:SessionMode": session_mode}} if session_mode else None,
+        )
+        if self._encryption_key is None:
+            return session
+        return session.combine(
+            iam.Grant.add_to_principal(
+                grantee=grantee, actions=key_actions, resource_arns=[self._encryption_key.key_arn]
+            )
+        )
+
+    def _policy_document(self) -> iam.PolicyDocument:
+        return iam.PolicyDocument(
+            statements=[
+                iam.PolicyStatement(
+                    sid="TlsOnly",
+                    effect=iam.Effect.DENY,
+                    principals=[iam.AnyPrincipal()],
+                    actions=["s3express:*"],
+                    resources=[self.bucket_arn],
+                    conditions={"Bool": {"aws:SecureTransport": "false"}},
+                ),
+                # Without this grant lifecycle rules never run, and nothing says so.
+                iam.PolicyStatement(
+                    sid="LifecycleExpiration",
+                    principals=[iam.ServicePrincipal("lifecycle.s3.amazonaws.com")],
+                    actions=["s3express:CreateSession"],
+                    resources=[self.bucket_arn],
+                    conditions={"StringEquals": {"s3express:SessionMode": "ReadWrite"}},
+                ),
+            ]
+        )
+
+
+def _full_name(base_name: str, zone_id: str) -> str:
+    return f"{base_name}--{zone_id}--x-s3"
+
+
+def _require_legal_name(base_name: str, zone_id: str) -> None:
+    if is_token(base_name) or is_token(zone_id):
+        return
+    require_match(
+        base_name,
+        r"[a-z0-9]([a-z0-9-]*[a-z0-9])?",
+        what="base_name",
+        allowed="lowercase letters, digits and hyphens, beginning and ending with a letter or digit",
+        way_out="the zone id and '--x-s3' are appended",
+    )
+    if base_name.endswith("-x-s3") or base_name.startswith("xn--"):
+        raise ConstructError(
+            f"base_name must not begin with 'xn--' nor end with '-x-s3', got: {base_name!r};"
+            " the zone id and '--x-s3' are appended"
+        )
+    suffix_length = len(_full_name("", zone_id))
+    if len(base_name) + suffix_length > _NAME_MAXIMUM_CHARACTERS:
+        raise ConstructError(
+            f"base_name must have at most {_NAME_MAXIMUM_CHARACTERS - suffix_length} characters in zone {zone_id},"
+            f" got: {base_name!r} ({len(base_name)})"
+        )
+
+
+def _encryption(key: kms.IKey | None) -> s3express.CfnDirectoryBucket.BucketEncryptionProperty:
+    properties = s3express.CfnDirectoryBucket
+    return properties.BucketEncryptionProperty(
+        server_side_encryption_configuration=[
+            properties.ServerSideEncryptionRuleProperty(
+                # Always on for SSE-KMS in directory buckets.
+                bucket_key_enabled=True if key else None,
+                server_side_encryption_by_default=properties.ServerSideEncryptionByDefaultProperty(
+                    sse_algorithm="aws:kms" if key else "AES256",
+                    kms_master_key_id=key.key_arn if key else None,
+                ),
+            )
+        ]
+    )
+
+
+def _lifecycle_rules(expiration_days: int | None) -> list[s3express.CfnDirectoryBucket.RuleProperty]:
+    properties = s3express.CfnDirectoryBucket
+    rules = [
+        properties.RuleProperty(
+            id="incomplete-uploads",
+            status="Enabled",
+            abort_incomplete_multipart_upload=properties.AbortIncompleteMultipartUploadProperty(
+                days_after_initiation=_INCOMPLETE_UPLOAD_DAYS
+            ),
+        )
+    ]
+    if expiration_days is not None:
+        rules.append(properties.RuleProperty(id="expire", status="Enabled", expiration_in_days=expiration_days))
+    return rules

@@ -1,0 +1,184 @@
+"""Everything that one training job needs, composed from its plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aws_cdk import Tags
+from constructs import Construct
+
+from training_storage.data_repository_association import DataRepositoryAssociation
+from training_storage.directory_bucket import DirectoryBucket
+from training_storage.gpu_cluster import ENGINES
+from training_storage.lustre_file_system import LustreFileSystem
+from training_storage.planning import catalog
+from training_storage.planning.plan import DATA_LAKE
+from training_storage.training_network import TrainingNetwork
+from training_storage.validation import ConstructError, require_one_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aws_cdk import aws_ec2 as ec2
+
+    from training_storage.data_lake import DataLakeBase
+    from training_storage.gpu_cluster import GpuCluster
+    from training_storage.planning import LustrePlan, StoragePlan
+
+__all__ = ["TrainingStorage"]
+
+# Read by every job: data and weights that jobs share.
+_SHARED_FOLDERS = ("raw/", "datasets/", "finetune/", "models/")
+# Written by this job alone, each under its own name.
+_JOB_FOLDERS = ("checkpoints", "logs", "evaluations", "models")
+
+
+class TrainingStorage(Construct):
+    """Network, hot tiers and cluster of one job, as its plan says; the lake is there already.
+
+    Parameters
+    ----------
+    scope, id
+        Where in the construct tree.
+    plan
+        What `plan_storage` returned.
+    data_lake
+        The lake, made here or imported. Only identity policies refer to it.
+    vpc, subnet
+        A network of the caller, both or neither. The subnet must be private and in the plan's zone, which cannot be
+        checked at synth.
+    egress
+        nat or isolated; for a network made here.
+    engine
+        What starts the nodes; now ec2.
+    purchase, capacity_reservation_ids, ami_parameter
+        See `Ec2AutoScalingCluster`.
+
+    Attributes
+    ----------
+    network
+        The network made here; None for a caller's.
+    file_system, directory_bucket
+        The hot tiers; None where the plan has none.
+    cluster
+        The nodes.
+
+    Raises
+    ------
+    ConstructError
+        For a plan without a zone, or half a network.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        plan: StoragePlan,
+        data_lake: DataLakeBase,
+        vpc: ec2.IVpc | None = None,
+        subnet: ec2.ISubnet | None = None,
+        egress: str = "nat",
+        engine: str = "ec2",
+        purchase: str = "on-demand",
+        capacity_reservation_ids: Sequence[str] = (),
+        ami_parameter: str | None = None,
+    ) -> None:
+        if (vpc is None) != (subnet is None):
+            raise ConstructError(
+                "vpc and subnet must be given together, got: only one of them; a subnet of another VPC cannot be used"
+            )
+        require_one_of(engine, ENGINES, what="engine")
+        if plan.zone_id is None:
+            raise ConstructError(
+                f"zone_id must be given: no zone of {plan.region} is known to offer {plan.job.instance_type};"
+                " for example zone_id=use1-az4 ('aws ec2 describe-availability-zones' lists ZoneId)"
+            )
+        super().__init__(scope, id)
+        self.plan = plan
+        self.data_lake = data_lake
+        instance_type = catalog.instance_type(plan.job.instance_type or "")
+
+        self.network: TrainingNetwork | None = None
+        if vpc is None or subnet is None:
+            servers = catalog.lustre_servers(plan.fsx_lustre) if plan.fsx_lustre else 0
+            self.network = TrainingNetwork(
+                self,
+                "Network",
+                zone_id=plan.zone_id,
+                addresses=plan.job.instances * instance_type.address_bearing_interfaces + servers,
+                egress=egress,
+                s3_express=bool(catalog.region(plan.region).express_zone_ids),
+            )
+            vpc, subnet = self.network.vpc, self.network.subnet
+        self.vpc, self.subnet = vpc, subnet
+
+        self.file_system = self._make_file_system(plan.fsx_lustre) if plan.fsx_lustre else None
+        self.directory_bucket: DirectoryBucket | None = None
+        if plan.s3_express:
+            self.directory_bucket = DirectoryBucket(
+                self, "DirectoryBucket", zone_id=plan.zone_id, encryption_key=data_lake.encryption_key
+            )
+        self.cluster: GpuCluster = ENGINES[engine](
+            self,
+            "Cluster",
+            vpc=vpc,
+            subnet=subnet,
+            instance_type=instance_type,
+            instances=plan.job.instances,
+            client_security_groups=[self.file_system.client_security_group] if self.file_system else [],
+            purchase=purchase,
+            capacity_reservation_ids=capacity_reservation_ids,
+            ami_parameter=ami_parameter,
+        )
+        self._grant()
+        Tags.of(self).add("training-storage:job", self.job_name)
+
+    @property
+    def job_name(self) -> str:
+        """Name of the job in paths and tags: `default` without a name."""
+        return self.plan.job.name or "default"
+
+    def _make_file_system(self, plan: LustrePlan) -> LustreFileSystem:
+        require_one_of(
+            plan.deployment_type,
+            ("PERSISTENT_2",),
+            what="lustre_deployment_type",
+            way_out="other types cannot be deployed in this version",
+        )
+        file_system = LustreFileSystem(
+            self,
+            "FileSystem",
+            vpc=self.vpc,
+            subnet=self.subnet,
+            storage_capacity_gib=plan.storage_capacity_gib,
+            per_unit_storage_throughput=plan.per_unit_storage_throughput,
+            # What comes with the capacity is left to FSx, so that it grows with it.
+            metadata_iops=plan.metadata_iops if plan.metadata_mode == "USER_PROVISIONED" else None,
+            efa_enabled=plan.efa_enabled,
+            file_system_type_version=plan.file_system_type_version,
+            # The lake's key: a key of this stack would be scheduled for deletion with it, under a retained file system.
+            encryption_key=self.data_lake.encryption_key,
+        )
+        for link in plan.data_repository_associations:
+            DataRepositoryAssociation(
+                self,
+                "Link" + link.file_system_path.strip("/").title().replace("/", ""),
+                file_system=file_system,
+                file_system_path=link.file_system_path,
+                data_lake=self.data_lake,
+                prefix=link.data_repository_path.removeprefix(f"s3://{DATA_LAKE}/"),
+                import_events=link.auto_import_events,
+                export_events=link.auto_export_events,
+                batch_import_metadata_on_create=link.batch_import_metadata,
+            )
+        return file_system
+
+    def _grant(self) -> None:
+        role = self.cluster.role
+        self.data_lake.grant_read(role, prefixes=_SHARED_FOLDERS)
+        self.data_lake.grant_read_write(role, prefixes=[f"{folder}/{self.job_name}/" for folder in _JOB_FOLDERS])
+        if self.file_system:
+            self.file_system.grant_describe(role)
+        if self.directory_bucket:
+            self.directory_bucket.grant_read_write(role)

@@ -1,0 +1,187 @@
+"""The network of one training job: one zone, private, no traffic to S3 over NAT."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from aws_cdk import RemovalPolicy
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from training_storage.directory_bucket import ZONE_ID_PATTERN
+from training_storage.validation import ConstructError, is_token, require_integer, require_match, require_one_of
+
+__all__ = ["TrainingNetwork"]
+
+EGRESS_CHOICES = ("nat", "isolated")
+
+# VPC user guide: a subnet is at most a /16 and loses its first four addresses and its last one to AWS.
+_RESERVED_ADDRESSES = 5
+_LARGEST_SUBNET_PREFIX = 16
+# A NAT gateway takes one address; /28 is the smallest subnet that AWS makes.
+_PUBLIC_SUBNET_PREFIX = 28
+# Room for login nodes, interface endpoints, Lambda functions and a second file system beside the first.
+_SPARE_ADDRESSES = 256
+
+# What the interface endpoints of an isolated network are for: Session Manager (ssm, ssmmessages, ec2messages), logs
+# and metrics (logs, monitoring), credentials (sts), and the node's view of itself and its file system (ec2, fsx).
+_NODE_APIS = {
+    "Ssm": ec2.InterfaceVpcEndpointAwsService.SSM,
+    "SsmMessages": ec2.InterfaceVpcEndpointAwsService.SSM_MESSAGES,
+    "Ec2Messages": ec2.InterfaceVpcEndpointAwsService.EC2_MESSAGES,
+    "Ec2": ec2.InterfaceVpcEndpointAwsService.EC2,
+    "Logs": ec2.InterfaceVpcEndpointAwsService.CLOUDWATCH_LOGS,
+    "Monitoring": ec2.InterfaceVpcEndpointAwsService.CLOUDWATCH_MONITORING,
+    "Sts": ec2.InterfaceVpcEndpointAwsService.STS,
+    "Fsx": ec2.InterfaceVpcEndpointAwsService.FSX,
+}
+
+
+class TrainingNetwork(Construct):
+    """A VPC with one private subnet in one zone, named by zone id, with gateway endpoints for S3 and S3 Express.
+
+    Parameters
+    ----------
+    scope, id
+        Where in the construct tree.
+    zone_id
+        Availability Zone id such as use1-az4. Nodes, file system and directory bucket share it.
+    addresses
+        Addresses that nodes and file servers take: instances × address-bearing interfaces + Lustre servers.
+    egress
+        "nat": a NAT gateway carries what is not S3. "isolated": no way out; interface endpoints for what nodes call.
+    ip_range
+        Address range of the VPC. EFA clients must share a /16 with the file system.
+    s3_express
+        Make the gateway endpoint for S3 Express; only in Regions that have it. The S3 endpoint does not carry S3
+        Express, and a directory bucket read through NAT costs thousands of dollars.
+
+    Attributes
+    ----------
+    vpc
+        The VPC.
+    subnet
+        The private subnet for nodes and file system. Pass it explicitly: selecting subnets by zone id finds nothing.
+
+    Raises
+    ------
+    ConstructError
+        For a zone name, or a range too small for the addresses.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        zone_id: str,
+        addresses: int,
+        egress: str = "nat",
+        ip_range: str = "10.0.0.0/16",
+        s3_express: bool = True,
+    ) -> None:
+        require_match(
+            zone_id,
+            ZONE_ID_PATTERN,
+            what="zone_id",
+            allowed="an Availability Zone id such as 'use1-az4', not a zone name",
+            way_out="'aws ec2 describe-availability-zones' lists ZoneId beside ZoneName",
+        )
+        require_one_of(egress, EGRESS_CHOICES, what="egress")
+        require_integer(addresses, what="addresses", minimum=0)
+        prefix = private_prefix(addresses, ip_range)
+        super().__init__(scope, id)
+
+        private = ec2.SubnetConfiguration(
+            name="Private",
+            subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS if egress == "nat" else ec2.SubnetType.PRIVATE_ISOLATED,
+            cidr_mask=prefix,
+        )
+        public = ec2.SubnetConfiguration(
+            name="Public",
+            subnet_type=ec2.SubnetType.PUBLIC,
+            cidr_mask=_PUBLIC_SUBNET_PREFIX,
+            map_public_ip_on_launch=False,
+        )
+        self.vpc: ec2.Vpc = ec2.Vpc(
+            self,
+            "Vpc",
+            ip_addresses=ec2.IpAddresses.cidr(ip_range),
+            max_azs=1,
+            nat_gateways=1 if egress == "nat" else 0,
+            subnet_configuration=[private, public] if egress == "nat" else [private],
+            restrict_default_security_group=True,
+        )
+        for subnet in [*self.vpc.private_subnets, *self.vpc.isolated_subnets, *self.vpc.public_subnets]:
+            _pin_to_zone(subnet, zone_id)
+        self.subnet: ec2.ISubnet = [*self.vpc.private_subnets, *self.vpc.isolated_subnets][0]
+        self._add_gateway_endpoints(s3_express=s3_express)
+        if egress == "isolated":
+            self._add_interface_endpoints()
+        self.flow_log_group = logs.LogGroup(
+            self, "FlowLogs", retention=logs.RetentionDays.ONE_MONTH, removal_policy=RemovalPolicy.DESTROY
+        )
+        self.vpc.add_flow_log("FlowLog", destination=ec2.FlowLogDestination.to_cloud_watch_logs(self.flow_log_group))
+
+    def _add_gateway_endpoints(self, *, s3_express: bool) -> None:
+        selection = [ec2.SubnetSelection(subnets=[self.subnet])]
+        self.vpc.add_gateway_endpoint("S3", service=ec2.GatewayVpcEndpointAwsService.S3, subnets=selection)
+        if s3_express:
+            self.vpc.add_gateway_endpoint(
+                "S3Express", service=ec2.GatewayVpcEndpointAwsService.S3_EXPRESS, subnets=selection
+            )
+
+    def _add_interface_endpoints(self) -> None:
+        group = ec2.SecurityGroup(
+            self,
+            "EndpointSecurityGroup",
+            vpc=self.vpc,
+            allow_all_outbound=False,
+            description="Interface endpoints of the training network",
+        )
+        group.add_ingress_rule(ec2.Peer.ipv4(self.vpc.vpc_cidr_block), ec2.Port.tcp(443), "HTTPS from the VPC")
+        for name, service in _NODE_APIS.items():
+            self.vpc.add_interface_endpoint(
+                name,
+                service=service,
+                subnets=ec2.SubnetSelection(subnets=[self.subnet]),
+                security_groups=[group],
+                open=False,
+            )
+
+
+def _pin_to_zone(subnet: ec2.ISubnet, zone_id: str) -> None:
+    """State the zone by id. CDK writes a zone name, which means another zone in every account."""
+    resource = subnet.node.default_child
+    if not isinstance(resource, ec2.CfnSubnet):
+        raise ConstructError(f"a subnet of the VPC must be made here, got: {subnet.node.path}")
+    resource.add_property_override("AvailabilityZoneId", zone_id)
+    resource.add_property_deletion_override("AvailabilityZone")
+
+
+def private_prefix(addresses: int, ip_range: str) -> int:
+    """Return the prefix length of the smallest subnet that holds `addresses`, the spare ones and AWS's own."""
+    if is_token(ip_range):
+        raise ConstructError(
+            "ip_range must be known at synth, got a token: subnets are cut from it; for example '10.0.0.0/16'"
+        )
+    try:
+        network = ipaddress.IPv4Network(ip_range)
+    except ValueError:
+        raise ConstructError(
+            f"ip_range must be an IPv4 range with no host bits set, such as '10.0.0.0/16', got: {ip_range!r}"
+        ) from None
+    if not _LARGEST_SUBNET_PREFIX <= network.prefixlen <= _PUBLIC_SUBNET_PREFIX:
+        raise ConstructError(f"ip_range must be from /16 to /28, got: {ip_range}; for example '10.0.0.0/16'")
+    needed = addresses + _SPARE_ADDRESSES + _RESERVED_ADDRESSES
+    prefix = 32 - (needed - 1).bit_length()
+    # The public subnet of the NAT gateway comes from the same range, so half of it is the most that is left.
+    largest = network.prefixlen + 1
+    if prefix < largest:
+        room = 2 ** (32 - largest) - _SPARE_ADDRESSES - _RESERVED_ADDRESSES
+        raise ConstructError(
+            f"addresses must be at most {max(room, 0)} in {ip_range}, got: {addresses};"
+            " use a larger ip_range (up to /16) or bring a VPC and subnet of your own"
+        )
+    return prefix

@@ -1,0 +1,1 @@
+"""Deployable compositions of the library."""

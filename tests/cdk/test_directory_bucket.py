@@ -1,0 +1,116 @@
+"""The directory bucket: named as S3 Express demands, expiring for real, granted by session."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from aws_cdk import Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+
+from training_storage import ConstructError, DirectoryBucket
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Synthesize = Callable[[Stack], Any]
+
+KIND = "AWS::S3Express::DirectoryBucket"
+
+
+def role(stack: Stack) -> iam.Role:
+    return iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"))
+
+
+def test_it_stands_in_the_zone_named_by_id(stack: Stack, resources: Synthesize) -> None:
+    DirectoryBucket(stack, "Hot", zone_id="use1-az4")
+    properties = resources(stack).one(KIND)["Properties"]
+    assert properties["LocationName"] == "use1-az4"
+    assert properties["DataRedundancy"] == "SingleAvailabilityZone"
+    assert "BucketName" not in properties
+
+
+@pytest.mark.parametrize("zone", ["us-east-1a", "use1", "use1-az", "USE1-AZ4", ""])
+def test_a_zone_name_is_refused_and_the_way_to_the_id_is_shown(stack: Stack, zone: str) -> None:
+    with pytest.raises(ConstructError, match=r"zone_id must be an Availability Zone id .*describe-availability-zones"):
+        DirectoryBucket(stack, "Hot", zone_id=zone)
+
+
+def test_a_base_name_gets_the_suffix_of_its_zone(stack: Stack, resources: Synthesize) -> None:
+    DirectoryBucket(stack, "Hot", zone_id="use1-az4", base_name="shards")
+    assert resources(stack).one(KIND)["Properties"]["BucketName"] == "shards--use1-az4--x-s3"
+
+
+@pytest.mark.parametrize(
+    "name", ["My", "a.b", "-a", "a-", "", "xn--a", "mybucket--use1-az4--x-s3", "a" * 48, "under_score"]
+)
+def test_a_base_name_that_s3_express_refuses_is_refused(stack: Stack, name: str) -> None:
+    with pytest.raises(ConstructError, match="base_name must"):
+        DirectoryBucket(stack, "Hot", zone_id="use1-az4", base_name=name)
+
+
+def test_the_longest_legal_base_name_fills_63_characters(stack: Stack, resources: Synthesize) -> None:
+    DirectoryBucket(stack, "Hot", zone_id="use1-az4", base_name="a" * 47)
+    assert len(resources(stack).one(KIND)["Properties"]["BucketName"]) == 63
+
+
+def test_lifecycle_may_open_the_session_without_which_nothing_expires(stack: Stack, resources: Synthesize) -> None:
+    DirectoryBucket(stack, "Hot", zone_id="use1-az4", expiration_days=3)
+    template = resources(stack)
+    statement = next(s for s in template.statements("AWS::S3Express::BucketPolicy") if s["Effect"] == "Allow")
+    assert statement["Principal"] == {"Service": "lifecycle.s3.amazonaws.com"}
+    assert statement["Action"] == "s3express:CreateSession"
+    assert statement["Condition"] == {"StringEquals": {"s3express:SessionMode": "ReadWrite"}}
+    rules = template.one(KIND)["Properties"]["LifecycleConfiguration"]["Rules"]
+    assert {"Id": "expire", "Status": "Enabled", "ExpirationInDays": 3} in rules
+
+
+def test_incomplete_uploads_are_aborted_even_when_objects_stay(stack: Stack, resources: Synthesize) -> None:
+    DirectoryBucket(stack, "Hot", zone_id="use1-az4")
+    rules = resources(stack).one(KIND)["Properties"]["LifecycleConfiguration"]["Rules"]
+    assert [list(rule) for rule in rules] == [["AbortIncompleteMultipartUpload", "Id", "Status"]]
+
+
+@pytest.mark.parametrize("days", [0, -1, True, 1.5])
+def test_an_expiry_of_less_than_a_day_is_refused(stack: Stack, days: Any) -> None:
+    with pytest.raises(ConstructError, match="expiration_days must be a whole number, at least 1"):
+        DirectoryBucket(stack, "Hot", zone_id="use1-az4", expiration_days=days)
+
+
+def test_requests_without_tls_are_denied(stack: Stack, resources: Synthesize) -> None:
+    DirectoryBucket(stack, "Hot", zone_id="use1-az4")
+    denied = next(s for s in resources(stack).statements("AWS::S3Express::BucketPolicy") if s["Effect"] == "Deny")
+    assert denied["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+    assert denied["Action"] == "s3express:*"
+
+
+def test_a_key_is_named_by_arn_with_its_bucket_key_on(stack: Stack, resources: Synthesize) -> None:
+    DirectoryBucket(stack, "Hot", zone_id="use1-az4", encryption_key=kms.Key(stack, "Key"))
+    rule = resources(stack).one(KIND)["Properties"]["BucketEncryption"]["ServerSideEncryptionConfiguration"][0]
+    assert rule["BucketKeyEnabled"] is True
+    assert rule["ServerSideEncryptionByDefault"]["SSEAlgorithm"] == "aws:kms"
+    assert '"Arn"' in json.dumps(rule["ServerSideEncryptionByDefault"]["KMSMasterKeyID"])
+
+
+def test_without_a_key_s3_manages_the_keys(stack: Stack, resources: Synthesize) -> None:
+    DirectoryBucket(stack, "Hot", zone_id="use1-az4")
+    rule = resources(stack).one(KIND)["Properties"]["BucketEncryption"]["ServerSideEncryptionConfiguration"][0]
+    assert rule == {"ServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}
+
+
+def test_access_is_by_session_on_the_bucket_never_by_s3_arn(stack: Stack, resources: Synthesize) -> None:
+    bucket = DirectoryBucket(stack, "Hot", zone_id="use1-az4", encryption_key=kms.Key(stack, "Key"))
+    bucket.grant_read_write(role(stack))
+    statements = resources(stack).statements()
+    session = next(s for s in statements if s["Action"] == "s3express:CreateSession")
+    assert "Condition" not in session
+    assert session["Resource"]["Fn::GetAtt"][1] == "Arn"
+    assert ["kms:Decrypt", "kms:GenerateDataKey"] in [s["Action"] for s in statements]
+
+
+def test_reading_opens_read_only_sessions(stack: Stack, resources: Synthesize) -> None:
+    DirectoryBucket(stack, "Hot", zone_id="use1-az4").grant_read(role(stack))
+    session = resources(stack).statements()[0]
+    assert session["Condition"] == {"StringEquals": {"s3express:SessionMode": "ReadOnly"}}

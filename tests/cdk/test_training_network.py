@@ -1,0 +1,148 @@
+"""The network: one zone by id, enough addresses, nothing public, S3 off the NAT gateway."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from training_storage import ConstructError, TrainingNetwork
+from training_storage.training_network import private_prefix
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aws_cdk import Stack
+
+    Synthesize = Callable[[Stack], Any]
+
+# What nodes call besides S3; without a way out each needs an interface endpoint.
+NODE_APIS = {"ssm", "ssmmessages", "ec2messages", "ec2", "logs", "monitoring", "sts", "fsx"}
+
+
+def subnets(template: Any) -> dict[str, Any]:
+    return {
+        next(t["Value"] for t in s["Properties"]["Tags"] if t["Key"] == "aws-cdk:subnet-name"): s["Properties"]
+        for s in template.of_type("AWS::EC2::Subnet").values()
+    }
+
+
+def service_names(template: Any, kind: str) -> set[str]:
+    return {
+        json.dumps(endpoint["Properties"]["ServiceName"]).strip('"').rsplit(".", 1)[-1].rstrip('"]}')
+        for endpoint in template.of_type("AWS::EC2::VPCEndpoint").values()
+        if endpoint["Properties"]["VpcEndpointType"] == kind
+    }
+
+
+@pytest.mark.parametrize("egress", ["nat", "isolated"])
+def test_every_subnet_names_its_zone_by_id_and_only_so(stack: Stack, resources: Synthesize, egress: str) -> None:
+    TrainingNetwork(stack, "Network", zone_id="use1-az4", addresses=10, egress=egress)
+    template = resources(stack)
+    for subnet in template.of_type("AWS::EC2::Subnet").values():
+        assert subnet["Properties"]["AvailabilityZoneId"] == "use1-az4"
+        assert "AvailabilityZone" not in subnet["Properties"]
+    assert "Fn::GetAZs" not in json.dumps(template.template)
+
+
+def test_no_subnet_gives_public_addresses(stack: Stack, resources: Synthesize) -> None:
+    TrainingNetwork(stack, "Network", zone_id="use1-az4", addresses=10)
+    flags = [s["Properties"]["MapPublicIpOnLaunch"] for s in resources(stack).of_type("AWS::EC2::Subnet").values()]
+    assert flags == [False, False]
+
+
+def test_s3_and_s3_express_have_gateway_endpoints_on_the_private_route_table(
+    stack: Stack, resources: Synthesize
+) -> None:
+    TrainingNetwork(stack, "Network", zone_id="use1-az4", addresses=10)
+    template = resources(stack)
+    assert service_names(template, "Gateway") == {"s3", "s3express"}
+    tables = {
+        json.dumps(endpoint["Properties"]["RouteTableIds"])
+        for endpoint in template.of_type("AWS::EC2::VPCEndpoint").values()
+    }
+    assert len(tables) == 1
+    assert "PrivateSubnet1RouteTable" in tables.pop()
+
+
+def test_a_region_without_s3_express_gets_no_endpoint_for_it(stack: Stack, resources: Synthesize) -> None:
+    TrainingNetwork(stack, "Network", zone_id="euc1-az2", addresses=10, s3_express=False)
+    assert service_names(resources(stack), "Gateway") == {"s3"}
+
+
+def test_nat_is_the_way_out_by_default(stack: Stack, resources: Synthesize) -> None:
+    TrainingNetwork(stack, "Network", zone_id="use1-az4", addresses=10)
+    template = resources(stack)
+    assert len(template.of_type("AWS::EC2::NatGateway")) == 1
+    assert service_names(template, "Interface") == set()
+
+
+def test_isolated_has_no_way_out_and_an_endpoint_for_everything_that_nodes_call(
+    stack: Stack, resources: Synthesize
+) -> None:
+    TrainingNetwork(stack, "Network", zone_id="use1-az4", addresses=10, egress="isolated")
+    template = resources(stack)
+    for kind in ("AWS::EC2::NatGateway", "AWS::EC2::InternetGateway", "AWS::EC2::EIP", "AWS::EC2::Route"):
+        assert template.of_type(kind) == {}, kind
+    assert service_names(template, "Interface") == NODE_APIS
+    endpoints = [
+        e["Properties"]
+        for e in template.of_type("AWS::EC2::VPCEndpoint").values()
+        if e["Properties"]["VpcEndpointType"] == "Interface"
+    ]
+    assert all(endpoint["PrivateDnsEnabled"] is True for endpoint in endpoints)
+
+
+def test_flow_logs_record_all_traffic(stack: Stack, resources: Synthesize) -> None:
+    TrainingNetwork(stack, "Network", zone_id="use1-az4", addresses=10)
+    assert resources(stack).one("AWS::EC2::FlowLog")["Properties"]["TrafficType"] == "ALL"
+
+
+def test_the_default_security_group_is_closed(stack: Stack, resources: Synthesize) -> None:
+    TrainingNetwork(stack, "Network", zone_id="use1-az4", addresses=10)
+    assert len(resources(stack).of_type("Custom::VpcRestrictDefaultSG")) == 1
+
+
+@pytest.mark.parametrize(
+    ("addresses", "prefix"),
+    [(0, 23), (251, 23), (252, 22), (256 + 18, 22), (2000 + 42, 20), (16_123, 18), (16_124, 17), (32_507, 17)],
+)
+def test_the_private_subnet_is_the_smallest_that_holds_the_cluster(
+    stack: Stack, resources: Synthesize, addresses: int, prefix: int
+) -> None:
+    TrainingNetwork(stack, "Network", zone_id="use1-az4", addresses=addresses)
+    assert subnets(resources(stack))["Private"]["CidrBlock"] == f"10.0.0.0/{prefix}"
+
+
+@settings(max_examples=200)
+@given(st.integers(min_value=0, max_value=32_507))
+def test_any_cluster_that_is_accepted_fits_beside_awss_five_addresses(addresses: int) -> None:
+    network = ipaddress.IPv4Network(f"10.0.0.0/{private_prefix(addresses, '10.0.0.0/16')}")
+    assert network.num_addresses - 5 >= addresses
+
+
+@pytest.mark.parametrize("addresses", [32_508, 100_000])
+def test_a_cluster_too_large_for_the_range_is_refused_with_the_most_that_fits(stack: Stack, addresses: int) -> None:
+    with pytest.raises(ConstructError, match=rf"addresses must be at most 32507 in 10.0.0.0/16, got: {addresses}; use"):
+        TrainingNetwork(stack, "Network", zone_id="use1-az4", addresses=addresses)
+
+
+@pytest.mark.parametrize("ip_range", ["10.0.0.1/16", "10.0.0.0/8", "10.0.0.0", "nonsense", "10.0.0.0/29"])
+def test_an_unusable_address_range_is_refused(stack: Stack, ip_range: str) -> None:
+    with pytest.raises(ConstructError, match=r"ip_range must be .*got: "):
+        TrainingNetwork(stack, "Network", zone_id="use1-az4", addresses=1, ip_range=ip_range)
+
+
+@pytest.mark.parametrize("zone", ["us-east-1a", "", "az4"])
+def test_a_zone_name_is_refused(stack: Stack, zone: str) -> None:
+    with pytest.raises(ConstructError, match="zone_id must be an Availability Zone id"):
+        TrainingNetwork(stack, "Network", zone_id=zone, addresses=1)
+
+
+def test_another_way_out_is_refused(stack: Stack) -> None:
+    with pytest.raises(ConstructError, match="egress must be one of nat, isolated, got: 'internet'"):
+        TrainingNetwork(stack, "Network", zone_id="use1-az4", addresses=1, egress="internet")
