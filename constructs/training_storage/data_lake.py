@@ -12,6 +12,7 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct, IValidation
 
+from training_storage.acknowledgements import acknowledge_wildcards
 from training_storage.planning.folders import LAKE_FOLDERS
 from training_storage.validation import ConstructError, is_token, require_match
 
@@ -119,10 +120,10 @@ class DataLakeBase(Construct):
             resource_arns=[self.bucket.bucket_arn],
             conditions={"StringLike": {"s3:prefix": patterns}},
         )
-        objects = iam.Grant.add_to_principal(
-            grantee=grantee,
-            actions=actions,
-            resource_arns=[self.bucket.arn_for_objects(pattern) for pattern in patterns],
+        object_arns = [self.bucket.arn_for_objects(pattern) for pattern in patterns]
+        objects = iam.Grant.add_to_principal(grantee=grantee, actions=actions, resource_arns=object_arns)
+        acknowledge_wildcards(
+            grantee.grant_principal, resources=object_arns, reason="The wildcard ends within the folders granted."
         )
         key = iam.Grant.add_to_principal(
             grantee=grantee, actions=key_actions, resource_arns=[self.encryption_key.key_arn]

@@ -12,6 +12,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
+from training_storage.acknowledgements import acknowledge_wildcards
 from training_storage.planning import catalog
 from training_storage.security_group_rules import SecurityGroupRules
 from training_storage.validation import ConstructError, is_token, require_integer, require_match, require_one_of
@@ -207,24 +208,31 @@ class LustreFileSystem(Construct):
 
         The action takes no resource (Service Authorization Reference, Amazon FSx), so this grants it on "*".
         """
-        return iam.Grant.add_to_principal(grantee=grantee, actions=["fsx:DescribeFileSystems"], resource_arns=["*"])
+        return self._grant_on_all(grantee, ["fsx:DescribeFileSystems"])
 
     def grant_data_repository_tasks(self, grantee: iam.IGrantable) -> iam.Grant:
         """Let `grantee` start, watch and cancel the import, export and release tasks of this file system.
 
         The two Describe actions take no resource (Service Authorization Reference, Amazon FSx).
         """
-        tasks = iam.Grant.add_to_principal(
+        tasks = self._arn("task", "*")
+        changing = iam.Grant.add_to_principal(
             grantee=grantee,
             actions=["fsx:CancelDataRepositoryTask", "fsx:CreateDataRepositoryTask"],
-            resource_arns=[self.resource_arn, self._arn("task", "*")],
+            resource_arns=[self.resource_arn, tasks],
         )
-        reading = iam.Grant.add_to_principal(
-            grantee=grantee,
-            actions=["fsx:DescribeDataRepositoryAssociations", "fsx:DescribeDataRepositoryTasks"],
-            resource_arns=["*"],
+        acknowledge_wildcards(
+            grantee.grant_principal, resources=[tasks], reason="A task gets its id when it starts."
         )
-        return tasks.combine(reading)
+        reading = ["fsx:DescribeDataRepositoryAssociations", "fsx:DescribeDataRepositoryTasks"]
+        return changing.combine(self._grant_on_all(grantee, reading))
+
+    @staticmethod
+    def _grant_on_all(grantee: iam.IGrantable, actions: list[str]) -> iam.Grant:
+        acknowledge_wildcards(
+            grantee.grant_principal, resources=["*"], reason="The Describe actions of FSx take no resource."
+        )
+        return iam.Grant.add_to_principal(grantee=grantee, actions=actions, resource_arns=["*"])
 
     def _unique_name(self) -> str:
         """Return the stack's name and the path within it, in the characters of a log group name."""

@@ -9,6 +9,7 @@ from aws_cdk import aws_autoscaling as autoscaling
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 
+from training_storage.acknowledgements import acknowledge
 from training_storage.gpu_cluster.base import GpuCluster
 from training_storage.planning.catalog import images
 from training_storage.security_group_rules import SecurityGroupRules
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Ec2AutoScalingCluster"]
 
+_SESSION_MANAGER_POLICY = "AmazonSSMManagedInstanceCore"
 _RESERVATION_ID_PATTERN = r"cr-[0-9a-f]{8,17}"
 
 
@@ -115,12 +117,22 @@ class Ec2AutoScalingCluster(GpuCluster):
             "Role",
             assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),
             description="Training nodes",
-            managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name("AmazonSSMManagedInstanceCore")],
+            managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name(_SESSION_MANAGER_POLICY)],
         )
         self._instance_profile = iam.CfnInstanceProfile(self, "InstanceProfile", roles=[self.role.role_name])
         self._placement_group = self._make_placement_group()
         self.launch_template = self._make_launch_template(root_volume_gib)
         self.auto_scaling_group = self._make_auto_scaling_group()
+        acknowledge(
+            self.role,
+            rule=f"IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/{_SESSION_MANAGER_POLICY}]",
+            reason="Session Manager's policy is AWS's own to keep; it lets nodes be reached without keys or open ports.",
+        )
+        acknowledge(
+            self.auto_scaling_group,
+            rule="AS3",
+            reason="Nodes come and go with the jobs of the caller's scheduler; a notice for each would be noise.",
+        )
         self.auto_scaling_group.node.add_dependency(self._rules)
         # Nodes that start before their grants fail in ways that look like storage faults.
         self.auto_scaling_group.node.add_dependency(self.role)
