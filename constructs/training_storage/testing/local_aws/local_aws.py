@@ -148,7 +148,7 @@ class LocalAws:
         session = boto3.Session(
             aws_access_key_id=ACCOUNT,
             aws_secret_access_key="local",
-            region_name=region_name or self.region,  # noqa: S106 - not a secret
+            region_name=region_name or self.region,
         )
         return session.client(
             service,
@@ -273,6 +273,8 @@ def _server_environment(*, port: int, region: str, folder: Path) -> Mapping[str,
     return {
         **inherited,
         "PYTHONPATH": os.pathsep.join(filter(None, [source_root, inherited.get("PYTHONPATH", "")])),
+        # AWS's Node.js runtime brings the SDK; here handlers find the packages of the folder that the caller is in.
+        "NODE_PATH": os.pathsep.join(filter(None, [inherited.get("NODE_PATH", ""), str(Path.cwd() / "node_modules")])),
         "BIND_HOST": _HOST,
         "GATEWAY_PORT": str(port),
         "MINISTACK_HOST": _HOST,
