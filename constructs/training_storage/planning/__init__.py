@@ -5,6 +5,7 @@
 """
 
 from training_storage.planning import catalog
+from training_storage.planning.deployment import DeploymentOptions, DeploymentRequest, split_context
 from training_storage.planning.errors import InvalidJobError, InvalidPlanError, NoTierError, PlanningError
 from training_storage.planning.job import TrainingJob
 from training_storage.planning.plan import (
@@ -26,13 +27,17 @@ from training_storage.planning.plan import (
     StoragePlan,
 )
 from training_storage.planning.planner import plan_storage, select_tiers
+from training_storage.planning.resolution import DEFAULT_REGION
 
 __all__ = [
     "DATA_LAKE",
+    "DEFAULT_REGION",
     "SCHEMA_VERSION",
     "Alternative",
     "Cost",
     "DemandSummary",
+    "DeploymentOptions",
+    "DeploymentRequest",
     "ExpressPlan",
     "HourlyCost",
     "InvalidJobError",
@@ -52,4 +57,5 @@ __all__ = [
     "catalog",
     "plan_storage",
     "select_tiers",
+    "split_context",
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import types
 import typing
 from collections.abc import Mapping
@@ -45,7 +44,6 @@ def decode(kind: type[T], value: object, where: str) -> T:
     return kind(**{name: _decode(hint, value[name], f"{where}.{name}") for name, hint in hints.items()})
 
 
-@functools.cache
 def _hints(kind: type[Any]) -> dict[str, Any]:
     return typing.get_type_hints(kind)
 

@@ -7,16 +7,20 @@ quota is part of every step. Assumed budgets are targets: they are dropped, with
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from training_storage.planning import catalog, cost, lustre, objects
-from training_storage.planning.demand import Needs, Required
 from training_storage.planning.errors import NoTierError
 from training_storage.planning.outcome import Delivery, Outcome, outcome
-from training_storage.planning.resolution import Situation
 from training_storage.planning.selection import EXPRESS, LUSTRE, S3, Choice
 from training_storage.planning.units import GB, GIB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from training_storage.planning.demand import Needs, Required
+    from training_storage.planning.resolution import Situation
 
 _OBJECT_PATHS = ("ena", "ena-multi-ip")
 _LUSTRE_PATHS = ("ena", "efa", "efa-gds")
@@ -239,8 +243,8 @@ def _object_store(situation: Situation, needs: Needs, attempt: _Attempt, tier: s
 
 def _never_complete(needs: Needs) -> str:
     return (
-        f"reading {needs.read_bytes_per_s / GB:.3g} GB/s leaves nothing of the tier's rate, so no checkpoint would ever "
-        "be complete"
+        f"reading {needs.read_bytes_per_s / GB:.3g} GB/s leaves nothing of the tier's rate, so no "
+        "checkpoint would ever be complete"
     )
 
 
@@ -320,7 +324,8 @@ def _warnings(
     warnings = []
     if not attempt.targets and not needs.restore_is_limit and result.restore_s > needs.restore_target_s:
         warnings.append(
-            f"A restore takes {result.restore_s:,.0f} s, longer than the assumed target of {needs.restore_target_s:,.0f} s."
+            f"A restore takes {result.restore_s:,.0f} s, longer than the assumed target of "
+            f"{needs.restore_target_s:,.0f} s."
         )
     if not attempt.targets and not needs.write_is_limit and result.stall_s > needs.stall_target_s:
         warnings.append(

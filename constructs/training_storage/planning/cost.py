@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from training_storage.planning import catalog, defaults
-from training_storage.planning.catalog.prices import Prices
-from training_storage.planning.demand import Needs
-from training_storage.planning.lustre import FileSystem
-from training_storage.planning.outcome import Outcome
 from training_storage.planning.plan import Cost, HourlyCost, RunCost
-from training_storage.planning.resolution import Situation
 from training_storage.planning.selection import EXPRESS, LUSTRE, S3, Choice
 from training_storage.planning.units import GIB, SECONDS_PER_DAY, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from training_storage.planning.catalog.prices import Prices
+    from training_storage.planning.demand import Needs
+    from training_storage.planning.lustre import FileSystem
+    from training_storage.planning.outcome import Outcome
+    from training_storage.planning.resolution import Situation
 
 _PER = 1000
 _CENTS = 2
@@ -24,7 +28,8 @@ _CENTS = 2
 class Layout:
     """A configuration to be costed.
 
-    `hot_bytes` is the part of the data set on the tier it is read from; `express_bytes` what the directory bucket holds.
+    `hot_bytes` is the part of the data set on the tier it is read from, `express_bytes` what the directory bucket
+    holds.
     """
 
     choice: Choice
@@ -145,7 +150,7 @@ def _run(
 ) -> Mapping[str, float | None]:
     """Return the run's money by the names of RunCost, without the total."""
     share = situation.number("run_hours") / situation.prices.hours_per_month
-    hot = {tier: value for tier, value in _hot_months(layout, view).items()}
+    hot = _hot_months(layout, view)
     dataset = _s3_month(situation.number("dataset_gib"), view)
     growth = _s3_month(_lake_checkpoint_gib(situation, needs, layout, result), view)
     node_hour = view.node_hour()

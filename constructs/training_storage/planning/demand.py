@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from training_storage.planning import catalog, defaults
-from training_storage.planning.resolution import Situation
 from training_storage.planning.units import (
     GB,
     GIB,
@@ -15,6 +15,9 @@ from training_storage.planning.units import (
     SECONDS_PER_HOUR,
     SECONDS_PER_MINUTE,
 )
+
+if TYPE_CHECKING:
+    from training_storage.planning.resolution import Situation
 
 
 def mean_time_between_failures_s(*, instances: int, failures_per_1000_node_days: float) -> float:
@@ -48,7 +51,7 @@ class Needs:
     checkpoint_bytes
         Size of one checkpoint.
     write_bytes_per_s
-        Rate that writing checkpoints needs: the stall budget's if synchronous, the interval's if asynchronous and given.
+        Rate that writing checkpoints needs: by the stall budget if synchronous, by a given interval if asynchronous.
     restore_bytes_per_s
         Rate that the restore budget needs.
     synchronous
@@ -146,10 +149,7 @@ def assess(situation: Situation) -> Needs:
     interval = job.checkpoint_interval_minutes
     interval_s = None if interval is None else interval * SECONDS_PER_MINUTE
     stall_budget = situation.number("checkpoint_stall_budget_seconds")
-    if synchronous:
-        write = size / stall_budget
-    else:
-        write = 0.0 if interval_s is None else size / interval_s
+    write_within_s = stall_budget if synchronous else interval_s
     mtbf_s = (
         job.mtbf_hours * SECONDS_PER_HOUR
         if job.mtbf_hours is not None
@@ -167,7 +167,7 @@ def assess(situation: Situation) -> Needs:
         read_bytes_per_s=read,
         accelerator_use=1.0 if workload is None else workload.accelerator_use,
         checkpoint_bytes=size,
-        write_bytes_per_s=write,
+        write_bytes_per_s=0.0 if write_within_s is None else size / write_within_s,
         restore_bytes_per_s=size / situation.number("restore_budget_seconds"),
         write_is_limit=not synchronous or "checkpoint_stall_budget_seconds" in situation.given,
         restore_is_limit="restore_budget_seconds" in situation.given,

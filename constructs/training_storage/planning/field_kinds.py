@@ -1,19 +1,21 @@
 """What a field may hold: strict reading from text, checking, and writing back.
 
-``-c`` values and command-line options are text, and Python reads text generously (``int(' 2_56 ')`` is 256, and fullwidth
-digits count as digits). Here only plain ASCII notation passes, and every refusal is one line with an example.
+``-c`` values and command-line options are text, and Python reads text generously: ``int(' 2_56 ')`` is 256, and
+fullwidth digits count as digits. Here only plain ASCII notation passes, and every refusal is one line with an example.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from training_storage.planning.errors import InvalidJobError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 _PLAIN = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")
@@ -22,7 +24,10 @@ _DIGITS_MAXIMUM = 400
 
 
 class Kind(Protocol):
-    """What a field accepts."""
+    """What a field accepts; `allowed_words` says it to people."""
+
+    @property
+    def allowed_words(self) -> str: ...  # noqa: D102
 
     def parse(self, name: str, text: str) -> object:
         """Return the value that `text` stands for, or raise InvalidJobError."""
@@ -47,13 +52,14 @@ class Whole:
     example: int
 
     @property
-    def _allowed(self) -> str:
+    def allowed_words(self) -> str:
+        """The bounds and an example."""
         return f"a whole number from {self.minimum} to {self.maximum}, for example {self.example}"
 
     def parse(self, name: str, text: str) -> int:
         """Read plain digits."""
         if len(text) > _DIGITS_MAXIMUM or not _WHOLE.fullmatch(text):
-            raise InvalidJobError(f"{name} must be {self._allowed}, got: {text[:60]!r}.")
+            raise InvalidJobError(f"{name} must be {self.allowed_words}, got: {text[:60]!r}.")
         value = int(text)
         self.check(name, value)
         return value
@@ -61,7 +67,7 @@ class Whole:
     def check(self, name: str, value: object) -> None:
         """Accept an int (no bool) within the bounds."""
         if isinstance(value, bool) or not isinstance(value, int) or not self.minimum <= value <= self.maximum:
-            raise InvalidJobError(f"{name} must be {self._allowed}, got: {value!r}.")
+            raise InvalidJobError(f"{name} must be {self.allowed_words}, got: {value!r}.")
 
     def format(self, value: object) -> str:
         """Write plain digits."""
@@ -79,7 +85,8 @@ class Number:
     example: float
 
     @property
-    def _allowed(self) -> str:
+    def allowed_words(self) -> str:
+        """The bounds, the unit and an example."""
         start = f"above {_plain_number(self.minimum)}" if self.above else f"from {_plain_number(self.minimum)}"
         unit = f" ({self.unit})" if self.unit else ""
         return f"a number {start} to {_plain_number(self.maximum)}{unit}, for example {_plain_number(self.example)}"
@@ -87,7 +94,7 @@ class Number:
     def parse(self, name: str, text: str) -> float:
         """Read digits with an optional decimal point; no exponent, sign of plus, blank or underscore."""
         if len(text) > _DIGITS_MAXIMUM or not _PLAIN.fullmatch(text):
-            raise InvalidJobError(f"{name} must be {self._allowed}, got: {text[:60]!r}.")
+            raise InvalidJobError(f"{name} must be {self.allowed_words}, got: {text[:60]!r}.")
         value = float(text)
         self.check(name, value)
         return value
@@ -102,7 +109,7 @@ class Number:
             and value <= self.maximum
         )
         if not fits:
-            raise InvalidJobError(f"{name} must be {self._allowed}, got: {value!r}.")
+            raise InvalidJobError(f"{name} must be {self.allowed_words}, got: {value!r}.")
 
     def format(self, value: object) -> str:
         """Write without an exponent, so that `parse` reads the same value."""
@@ -118,6 +125,11 @@ class Choice:
     allowed: tuple[str, ...]
     hints: Mapping[str, str] | None = None
 
+    @property
+    def allowed_words(self) -> str:
+        """All the words."""
+        return f"one of {', '.join(self.allowed)}"
+
     def parse(self, name: str, text: str) -> str:
         """Read one of the allowed words."""
         self.check(name, text)
@@ -129,9 +141,7 @@ class Choice:
             return
         hint = (self.hints or {}).get(value, "") if isinstance(value, str) else ""
         meant = did_you_mean(value, self.allowed) if isinstance(value, str) else ""
-        raise InvalidJobError(
-            f"{name} must be one of {', '.join(self.allowed)}, got: {value!r}.{' ' + hint if hint else meant}"
-        )
+        raise InvalidJobError(f"{name} must be {self.allowed_words}, got: {value!r}.{' ' + hint if hint else meant}")
 
     def format(self, value: object) -> str:
         """Write the word."""
@@ -146,6 +156,11 @@ class Text:
     allowed: str
     example: str
 
+    @property
+    def allowed_words(self) -> str:
+        """The rule and an example."""
+        return f"{self.allowed}, for example {self.example}"
+
     def parse(self, name: str, text: str) -> str:
         """Read the text as it stands."""
         self.check(name, text)
@@ -154,7 +169,7 @@ class Text:
     def check(self, name: str, value: object) -> None:
         """Accept text that matches the pattern."""
         if not isinstance(value, str) or not re.fullmatch(self.pattern, value):
-            raise InvalidJobError(f"{name} must be {self.allowed}, for example {self.example}, got: {value!r}.")
+            raise InvalidJobError(f"{name} must be {self.allowed_words}, got: {value!r}.")
 
     def format(self, value: object) -> str:
         """Write the text."""
@@ -166,6 +181,11 @@ class Words:
     """A comma-separated list of different words, each of which `word` accepts."""
 
     word: Choice | Text
+
+    @property
+    def allowed_words(self) -> str:
+        """What each word may be."""
+        return f"between commas: {self.word.allowed_words}"
 
     def parse(self, name: str, text: str) -> tuple[str, ...]:
         """Read words between commas; no blanks, no empty word."""

@@ -72,7 +72,8 @@ _KINDS: dict[str, Kind] = {
 class TrainingJob:
     """One training job. Only `instances` is required; None means: not given.
 
-    What is left out is filled from ``training_storage.planning.defaults`` when the job is planned, and listed as assumed.
+    What is left out is filled from ``training_storage.planning.defaults`` when the job is planned, and listed as
+    assumed.
 
     Parameters
     ----------
@@ -192,6 +193,11 @@ class TrainingJob:
     def field_names(cls) -> tuple[str, ...]:
         """Return the names of all fields, `instances` first."""
         return tuple(field.name for field in dataclasses.fields(cls))
+
+    @classmethod
+    def field_help(cls, name: str) -> str:
+        """Return what the field `name` accepts."""
+        return _KINDS[name].allowed_words
 
     @classmethod
     def from_strings(cls, values: Mapping[str, str]) -> Self:

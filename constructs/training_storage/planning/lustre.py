@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from training_storage.planning import catalog, defaults
-from training_storage.planning.catalog.lustre import DeploymentType, ThroughputTier
-from training_storage.planning.demand import Needs, Required
-from training_storage.planning.resolution import Situation
 from training_storage.planning.units import GB, GIB, GIB_PER_TIB, MB, bytes_per_s
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from training_storage.planning.catalog.lustre import DeploymentType, ThroughputTier
+    from training_storage.planning.demand import Needs, Required
+    from training_storage.planning.resolution import Situation
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from training_storage.planning import catalog
-from training_storage.planning.demand import Needs, Required
-from training_storage.planning.resolution import Situation
 from training_storage.planning.units import bytes_per_s
+
+if TYPE_CHECKING:
+    from training_storage.planning.demand import Needs, Required
+    from training_storage.planning.resolution import Situation
 
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectStore:
-    """What an object tier delivers to the cluster, in bytes per second; `raised` if its default rates do not suffice."""
+    """What an object tier delivers to the cluster, in bytes per second; `raised` if its default rates are too low."""
 
     read_bytes_per_s: float
     write_bytes_per_s: float

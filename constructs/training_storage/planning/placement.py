@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
+from training_storage.planning.folders import LAKE_FOLDERS
 from training_storage.planning.job import UNNAMED, TrainingJob
 from training_storage.planning.plan import DATA_LAKE, LinkedFolder, Placement
 from training_storage.planning.selection import EXPRESS, LUSTRE, S3, Choice
 
 _ALL_EVENTS = ("NEW", "CHANGED", "DELETED")
 _WRITES = ("NEW", "CHANGED")
+#: Folders in which each job has one of its own.
+_OWN = ("checkpoints", "logs", "evaluations")
 
 
 def folders(job: TrainingJob) -> tuple[str, ...]:
     """Return the folders of the lake that the job uses; those of its own carry its name."""
-    return (
-        "raw/",
-        "datasets/",
-        "finetune/",
-        "models/",
-        *(f"{folder}/{_name(job)}/" for folder in ("checkpoints", "logs", "evaluations")),
-    )
+    return tuple(f"{folder}/{_name(job)}/" if folder in _OWN else f"{folder}/" for folder in LAKE_FOLDERS)
 
 
 def linked_folders(job: TrainingJob, choice: Choice) -> tuple[LinkedFolder, ...]:
     """Return the associations of the file system.
 
     The data set comes in by itself and never goes out. Checkpoints are not exported by themselves, because exporting
-    every one would write petabytes a month: archiving exports the ones to keep. Logs and evaluations are small and go out
-    at once.
+    every one would write petabytes a month: archiving exports the ones to keep. Logs and evaluations are small and go
+    out at once. What is in the lake already is listed once on creation, after which the file system is usable.
     """
     links = []
     if choice.read_tier == LUSTRE:
-        links.append(_link("/datasets/", "datasets/", imports=_ALL_EVENTS, batch=True))
+        links.append(_link("/datasets/", "datasets/", imports=_ALL_EVENTS))
     if choice.checkpoint_tier == LUSTRE:
         links.append(_link("/checkpoints/", f"checkpoints/{_name(job)}/", batch=True))
     links += [_link(f"/{folder}/", f"{folder}/{_name(job)}/", exports=_WRITES) for folder in ("logs", "evaluations")]
@@ -80,8 +77,8 @@ def _checkpoints_leave(job: TrainingJob, hot: str | None) -> str:
         return f"never hot: written to the lake; the newest 2 and {job.durable_checkpoints_kept} more are kept"
     way = "copied" if hot == EXPRESS else "exported"
     return (
-        f"the newest {job.checkpoints_kept} stay; one is {way} to the lake every {job.durable_interval_minutes:g} minutes "
-        f"and the last one at the end"
+        f"the newest {job.checkpoints_kept} stay; one is {way} to the lake every "
+        f"{job.durable_interval_minutes:g} minutes and the last one at the end"
     )
 
 

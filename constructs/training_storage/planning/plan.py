@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping  # noqa: TC003 - the codec reads annotations at run time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from training_storage.planning import catalog
+from training_storage.planning import catalog, report
 from training_storage.planning.codec import decode, encode
 from training_storage.planning.errors import InvalidPlanError
-from training_storage.planning.job import TrainingJob
+from training_storage.planning.job import TrainingJob  # noqa: TC001 - the codec reads annotations at run time
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,7 +88,7 @@ class LinkedFolder:
 
 @dataclass(frozen=True, kw_only=True)
 class LustrePlan:
-    """An FSx for Lustre file system; `metadata_iops` is None where the deployment type takes no metadata configuration."""
+    """An FSx for Lustre file system; `metadata_iops` is None where the type takes no metadata configuration."""
 
     deployment_type: str
     storage_capacity_gib: int
@@ -222,6 +222,10 @@ class StoragePlan:
     def tiers(self) -> tuple[str, ...]:
         """The chosen tiers, ``s3`` first."""
         return self.selection.tiers
+
+    def summary_lines(self) -> tuple[str, ...]:
+        """Return the plan in a few lines: tiers and why, sizes, money, warnings."""
+        return report.summary_lines(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON values."""

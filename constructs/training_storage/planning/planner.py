@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from training_storage.planning import catalog, configuration, cost, lustre, objects, placement
@@ -24,6 +23,8 @@ from training_storage.planning.selection import EXPRESS, LUSTRE, choose_tiers
 from training_storage.planning.units import GB, GIB, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from training_storage.planning.configuration import Configuration
 
 _SIGNIFICANT_DIGITS = 6

@@ -12,6 +12,8 @@ from training_storage.planning.errors import InvalidJobError
 from training_storage.planning.job import TrainingJob, check_zone_of_region
 from training_storage.planning.units import GB
 
+#: Region where neither the job nor its surroundings name one.
+DEFAULT_REGION = str(defaults.FIELDS["region"].value)
 #: Up to here code is assumed to use objects, above POSIX. Source: the selection guide's "1 to 16 instances".
 OBJECT_ASSUMED_UP_TO_INSTANCES = 16
 
@@ -58,7 +60,7 @@ def resolve(job: TrainingJob, *, environment_region: str | None) -> Situation:
     """
     given = job.given()
     values: dict[str, Any] = {key: default.value for key, default in defaults.FIELDS.items() if key not in given}
-    values["region"] = job.region or environment_region or defaults.FIELDS["region"].value
+    values["region"] = job.region or environment_region or DEFAULT_REGION
     region = catalog.region(values["region"])
     if job.zone_id is not None:
         check_zone_of_region(zone_id=job.zone_id, region=region)

@@ -6,15 +6,19 @@ prints its reason, and the user can overrule it with `tiers`. The rule ``demand`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from training_storage.planning.demand import Needs
 from training_storage.planning.errors import InvalidJobError, NoTierError
 from training_storage.planning.job import TIERS
 from training_storage.planning.plan import Alternative
-from training_storage.planning.resolution import Situation
 from training_storage.planning.units import MIB, SECONDS_PER_MINUTE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from training_storage.planning.demand import Needs
+    from training_storage.planning.resolution import Situation
 
 S3, LUSTRE, EXPRESS = TIERS
 

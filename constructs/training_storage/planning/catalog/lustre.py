@@ -189,7 +189,7 @@ def lustre_servers(plan: FileSystemShape) -> int:
         per_unit=plan.per_unit_storage_throughput,
         efa=plan.efa_enabled,
     )
-    return objects + math.ceil((plan.metadata_iops or 1) / load(_FILE)["metadata"]["iops_per_server"])
+    return objects + math.ceil((plan.metadata_iops or 1) / int(load(_FILE)["metadata"]["iops_per_server"]))
 
 
 def _read(name: str) -> DeploymentType:
