@@ -12,21 +12,22 @@ from cdk_nag import AwsSolutionsChecks
 from stacks.data_lake_stack import TrainingDataLakeStack
 from stacks.training_storage_stack import TrainingStorageStack
 from training_storage import ConstructError
-from training_storage.planning import DEFAULT_REGION, PlanningError, plan_storage, split_context
+from training_storage.planning import DEFAULT_REGION, PlanningError, StoragePlan, plan_storage, split_context
 
 
-def build(app: App) -> None:
-    """Add the stacks that the context of `app` asks for.
+def build(app: App) -> StoragePlan | None:
+    """Add the stacks that the context of `app` asks for; return the plan, or None where `instances` is missing.
 
     Raises
     ------
     PlanningError, ConstructError
         For anything in the context that cannot be deployed; the message is one line for the user.
     """
-    context = app.node.get_all_context()
+    request = split_context(app.node.get_all_context())
     environment_region = os.environ.get("CDK_DEFAULT_REGION")
-    request = split_context({key: value for key, value in context.items() if isinstance(value, str)})
-    plan = request.plan or (plan_storage(request.job, environment_region=environment_region) if request.job else None)
+    plan = request.plan
+    if request.job:
+        plan = plan_storage(request.job, environment_region=environment_region)
     region = plan.region if plan else request.region or environment_region or DEFAULT_REGION
     lake = None
     if request.options.data_lake_bucket_name is None:
@@ -37,17 +38,20 @@ def build(app: App) -> None:
         plan=plan,
         options=request.options,
         data_lake=lake,
-        job_name=plan.job.name if plan else request.name,
+        job_name=request.name,
         region=region,
     )
     Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+    return plan
 
 
 def main() -> int:
     """Synthesize; on bad input print one line and return 2, so that no stack trace hides it."""
     app = App()
     try:
-        build(app)
+        plan = build(app)
+        if plan:
+            sys.stderr.write("\n".join(plan.summary_lines()) + "\n\n")
         app.synth()
     except (PlanningError, ConstructError) as error:
         sys.stderr.write(f"training-storage: {error}\n")

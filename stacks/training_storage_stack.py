@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aws_cdk import Annotations, CfnOutput, Environment, Stack
+from aws_cdk import Acknowledgment, Annotations, CfnOutput, Environment, Stack, Validations
 from aws_cdk import aws_ec2 as ec2
 
 from training_storage import DataLakeBase, ImportedDataLake, TrainingStorage
@@ -53,17 +53,20 @@ class TrainingStorageStack(Stack):
             description="Hot storage and cluster of one training job",
         )
         if plan is None:
+            # One line is enough; that an empty stack has no resources is no news.
+            Validations.of(self).acknowledge(Acknowledgment(id="CloudFormation-Validate::F0001", reason="no plan"))
             Annotations.of(self).add_error(
                 "instances is missing: say how many instances train, for example -c instances=256"
             )
             return
+        vpc, subnet = self._adopted_network(options, plan)
         self.storage = TrainingStorage(
             self,
             "Storage",
             plan=plan,
             data_lake=data_lake or self._adopted_lake(options),
-            vpc=self._adopted_vpc(options, plan),
-            subnet=self._adopted_subnet(options),
+            vpc=vpc,
+            subnet=subnet,
             egress=options.egress,
             engine=options.engine,
             purchase=options.purchase,
@@ -76,25 +79,31 @@ class TrainingStorageStack(Stack):
         return ImportedDataLake(
             self,
             "DataLake",
-            bucket_name=options.data_lake_bucket_name,
-            encryption_key_arn=options.data_lake_key_arn,
+            bucket_name=options.data_lake_bucket_name or "",
+            encryption_key_arn=options.data_lake_key_arn or "",
         )
 
-    def _adopted_vpc(self, options: DeploymentOptions, plan: StoragePlan) -> ec2.IVpc | None:
-        if options.vpc_id is None:
-            return None
-        return ec2.Vpc.from_vpc_attributes(
+    def _adopted_network(
+        self, options: DeploymentOptions, plan: StoragePlan
+    ) -> tuple[ec2.IVpc, ec2.ISubnet] | tuple[None, None]:
+        if options.vpc_id is None or options.subnet_id is None:
+            return None, None
+        vpc = ec2.Vpc.from_vpc_attributes(
             self,
             "Vpc",
             vpc_id=options.vpc_id,
-            availability_zones=[plan.zone_id],
+            availability_zones=[plan.zone_id or ""],
             private_subnet_ids=[options.subnet_id],
         )
-
-    def _adopted_subnet(self, options: DeploymentOptions) -> ec2.ISubnet | None:
-        if options.subnet_id is None:
-            return None
-        return ec2.Subnet.from_subnet_id(self, "Subnet", options.subnet_id)
+        # Nothing is routed here, so that CDK does not know the route table is no matter.
+        Validations.of(vpc).acknowledge(
+            Acknowledgment(id="Annotation::@aws-cdk/aws-ec2:noSubnetRouteTableId", reason="nothing is routed here")
+        )
+        Annotations.of(self).add_info(
+            f"Not checked at synth: {options.subnet_id} must be private, in zone {plan.zone_id}, with free addresses for"
+            " the nodes and file servers, and its route table must lead to gateway endpoints for S3 and S3 Express"
+        )
+        return vpc, vpc.private_subnets[0]
 
     def _write_outputs(self) -> None:
         storage = self.storage
@@ -105,6 +114,16 @@ class TrainingStorageStack(Stack):
         if storage.file_system:
             self._output("FileSystemId", storage.file_system.file_system_id, "FSx for Lustre")
             self._output("MountCommand", storage.file_system.mount_command(), "On a node, after mkdir /fsx")
+            self._output(
+                "ImportDatasetsCommand",
+                storage.file_system.import_metadata_command(lake.s3_uri("datasets/")),
+                "Shows on /datasets what was in the lake before the link; later changes come by themselves",
+            )
+            self._output(
+                "DeleteFileSystemCommand",
+                storage.file_system.delete_command(),
+                "Before cdk destroy, after exporting what should last (docs/deleting.md)",
+            )
             self._output(
                 "ClientSecurityGroupId",
                 storage.file_system.client_security_group.security_group_id,

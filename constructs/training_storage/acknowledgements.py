@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import jsii
 from aws_cdk import Acknowledgment, Stack, Validations
-from constructs import IValidation
+from constructs import Construct, IValidation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from aws_cdk import aws_iam as iam
     from constructs import IConstruct
 
 _PACK = "AwsSolutions"
@@ -26,9 +27,12 @@ def acknowledge(construct: IConstruct, *, rule: str, reason: str) -> None:
     Validations.of(construct).acknowledge(Acknowledgment(id=f"{_PACK}-{rule}", reason=reason))
 
 
-def acknowledge_wildcards(construct: IConstruct, *, resources: Sequence[str], reason: str) -> None:
-    """Acknowledge that policies below `construct` name `resources`, which hold a wildcard."""
-    construct.node.add_validation(_WildcardAcknowledgement(construct, list(resources), reason))
+def acknowledge_wildcards(grantee: iam.IGrantable, *, resources: Sequence[str], reason: str) -> None:
+    """Acknowledge that the policies of `grantee` name `resources`, which hold a wildcard."""
+    principal = grantee.grant_principal
+    # A service or an ARN as principal has no policy here to acknowledge anything on.
+    if isinstance(principal, Construct):
+        principal.node.add_validation(_WildcardAcknowledgement(principal, list(resources), reason))
 
 
 @jsii.implements(IValidation)

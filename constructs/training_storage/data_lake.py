@@ -122,9 +122,7 @@ class DataLakeBase(Construct):
         )
         object_arns = [self.bucket.arn_for_objects(pattern) for pattern in patterns]
         objects = iam.Grant.add_to_principal(grantee=grantee, actions=actions, resource_arns=object_arns)
-        acknowledge_wildcards(
-            grantee.grant_principal, resources=object_arns, reason="The wildcard ends within the folders granted."
-        )
+        acknowledge_wildcards(grantee, resources=object_arns, reason="The wildcard ends within the folders granted.")
         key = iam.Grant.add_to_principal(
             grantee=grantee, actions=key_actions, resource_arns=[self.encryption_key.key_arn]
         )

@@ -197,6 +197,22 @@ class LustreFileSystem(Construct):
         """Return the command that mounts the file system on a client (options: FSx guide, mounting from EC2)."""
         return f"sudo mount -t lustre -o relatime,flock {self.dns_name}@tcp:/{self.mount_name} {directory}"
 
+    def import_metadata_command(self, s3_uri: str) -> str:
+        """Return the command that makes objects under a linked `s3_uri` visible that were there before the link.
+
+        Automatic import brings what changes from now on. A task brings the rest: it is no part of the creation, because
+        millions of objects would outlast it.
+        """
+        return (
+            f"aws fsx create-data-repository-task --region {Stack.of(self).region}"
+            f" --file-system-id {self.file_system_id} --type IMPORT_METADATA_FROM_REPOSITORY"
+            f" --paths {s3_uri} --report Enabled=false"
+        )
+
+    def delete_command(self) -> str:
+        """Return the command that deletes the file system and its links; what was not exported is lost."""
+        return f"aws fsx delete-file-system --region {Stack.of(self).region} --file-system-id {self.file_system_id}"
+
     def allow_from(self, security_group: ec2.ISecurityGroup) -> None:
         """Let clients in that carry `security_group` instead of the client group."""
         self._rules.allow_both_ways(
@@ -221,17 +237,13 @@ class LustreFileSystem(Construct):
             actions=["fsx:CancelDataRepositoryTask", "fsx:CreateDataRepositoryTask"],
             resource_arns=[self.resource_arn, tasks],
         )
-        acknowledge_wildcards(
-            grantee.grant_principal, resources=[tasks], reason="A task gets its id when it starts."
-        )
+        acknowledge_wildcards(grantee, resources=[tasks], reason="A task gets its id when it starts.")
         reading = ["fsx:DescribeDataRepositoryAssociations", "fsx:DescribeDataRepositoryTasks"]
         return changing.combine(self._grant_on_all(grantee, reading))
 
     @staticmethod
     def _grant_on_all(grantee: iam.IGrantable, actions: list[str]) -> iam.Grant:
-        acknowledge_wildcards(
-            grantee.grant_principal, resources=["*"], reason="The Describe actions of FSx take no resource."
-        )
+        acknowledge_wildcards(grantee, resources=["*"], reason="The Describe actions of FSx take no resource.")
         return iam.Grant.add_to_principal(grantee=grantee, actions=actions, resource_arns=["*"])
 
     def _unique_name(self) -> str:

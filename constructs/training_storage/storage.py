@@ -13,7 +13,7 @@ from training_storage.gpu_cluster import ENGINES
 from training_storage.lustre_file_system import LustreFileSystem
 from training_storage.planning import catalog
 from training_storage.planning.plan import DATA_LAKE
-from training_storage.training_network import TrainingNetwork
+from training_storage.training_network import TrainingNetwork, maximum_addresses
 from training_storage.validation import ConstructError, require_one_of
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from training_storage.data_lake import DataLakeBase
     from training_storage.gpu_cluster import GpuCluster
     from training_storage.planning import LustrePlan, StoragePlan
+    from training_storage.planning.catalog import InstanceType
 
 __all__ = ["TrainingStorage"]
 
@@ -91,8 +92,9 @@ class TrainingStorage(Construct):
         require_one_of(engine, ENGINES, what="engine")
         if plan.zone_id is None:
             raise ConstructError(
-                f"zone_id must be given: no zone of {plan.region} is known to offer {plan.job.instance_type};"
-                " for example zone_id=use1-az4 ('aws ec2 describe-availability-zones' lists ZoneId)"
+                f"zone_id must be given: no zone of {plan.region} is known to offer {plan.job.instance_type}; for example"
+                f" zone_id={catalog.region(plan.region).zone_id_prefix}-az1 ('aws ec2 describe-instance-type-offerings"
+                " --location-type availability-zone-id' lists the zones that do)"
             )
         super().__init__(scope, id)
         self.plan = plan
@@ -101,12 +103,11 @@ class TrainingStorage(Construct):
 
         self.network: TrainingNetwork | None = None
         if vpc is None or subnet is None:
-            servers = catalog.lustre_servers(plan.fsx_lustre) if plan.fsx_lustre else 0
             self.network = TrainingNetwork(
                 self,
                 "Network",
                 zone_id=plan.zone_id,
-                addresses=plan.job.instances * instance_type.address_bearing_interfaces + servers,
+                addresses=_addresses(plan, instance_type),
                 egress=egress,
                 s3_express=bool(catalog.region(plan.region).express_zone_ids),
             )
@@ -182,3 +183,16 @@ class TrainingStorage(Construct):
             self.file_system.grant_describe(role)
         if self.directory_bucket:
             self.directory_bucket.grant_read_write(role)
+
+
+def _addresses(plan: StoragePlan, instance_type: InstanceType) -> int:
+    """Return the addresses that nodes and file servers take, and refuse more than a network made here has."""
+    servers = catalog.lustre_servers(plan.fsx_lustre) if plan.fsx_lustre else 0
+    per_node = instance_type.address_bearing_interfaces
+    most = (maximum_addresses() - servers) // per_node
+    if plan.job.instances > most:
+        raise ConstructError(
+            f"instances must be at most {most} in a network made for the job, got: {plan.job.instances};"
+            " for more, bring a VPC and subnet of your own (vpc_id and subnet_id)"
+        )
+    return plan.job.instances * per_node + servers

@@ -14,6 +14,7 @@ from training_storage.validation import ConstructError, is_token, require_intege
 
 __all__ = ["TrainingNetwork"]
 
+DEFAULT_IP_RANGE = "10.0.0.0/16"
 EGRESS_CHOICES = ("nat", "isolated")
 
 # VPC user guide: a subnet is at most a /16 and loses its first four addresses and its last one to AWS.
@@ -78,7 +79,7 @@ class TrainingNetwork(Construct):
         zone_id: str,
         addresses: int,
         egress: str = "nat",
-        ip_range: str = "10.0.0.0/16",
+        ip_range: str = DEFAULT_IP_RANGE,
         s3_express: bool = True,
     ) -> None:
         require_match(
@@ -176,12 +177,18 @@ def private_prefix(addresses: int, ip_range: str) -> int:
         raise ConstructError(f"ip_range must be from /16 to /28, got: {ip_range}; for example '10.0.0.0/16'")
     needed = addresses + _SPARE_ADDRESSES + _RESERVED_ADDRESSES
     prefix = 32 - (needed - 1).bit_length()
-    # The public subnet of the NAT gateway comes from the same range, so half of it is the most that is left.
-    largest = network.prefixlen + 1
-    if prefix < largest:
-        room = 2 ** (32 - largest) - _SPARE_ADDRESSES - _RESERVED_ADDRESSES
+    if prefix <= network.prefixlen:
         raise ConstructError(
-            f"addresses must be at most {max(room, 0)} in {ip_range}, got: {addresses};"
-            " use a larger ip_range (up to /16) or bring a VPC and subnet of your own"
+            f"addresses must be at most {maximum_addresses(ip_range)} in {ip_range}, got: {addresses};"
+            " use a larger ip_range (up to /16) or a VPC and subnet of your own"
         )
     return prefix
+
+
+def maximum_addresses(ip_range: str = DEFAULT_IP_RANGE) -> int:
+    """Return how many addresses nodes and file servers can take in a network made in `ip_range`.
+
+    The public subnet of the NAT gateway comes from the same range, so the private one has half of it at most.
+    """
+    half = ipaddress.IPv4Network(ip_range).num_addresses // 2
+    return max(half - _SPARE_ADDRESSES - _RESERVED_ADDRESSES, 0)

@@ -126,7 +126,7 @@ class Ec2AutoScalingCluster(GpuCluster):
         acknowledge(
             self.role,
             rule=f"IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/{_SESSION_MANAGER_POLICY}]",
-            reason="Session Manager's policy is AWS's own to keep; it lets nodes be reached without keys or open ports.",
+            reason="Session Manager's policy is AWS's own; it reaches nodes without keys or open ports.",
         )
         acknowledge(
             self.auto_scaling_group,
