@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("ministack", reason="pip install 'training-storage[local-aws]'")
-
 from training_storage.testing.local_aws import LocalAws
 
 _SECONDS = 30
@@ -75,6 +73,7 @@ class Stacks:
 
 @pytest.fixture(scope="session")
 def local_aws() -> Iterator[LocalAws]:
+    pytest.importorskip("ministack", reason="pip install 'training-storage[local-aws]'")
     with LocalAws.start() as aws:
         yield aws
 
@@ -82,3 +81,35 @@ def local_aws() -> Iterator[LocalAws]:
 @pytest.fixture(scope="session")
 def stacks(local_aws: LocalAws) -> Stacks:
     return Stacks(client=local_aws.client("cloudformation"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """A VPC with one subnet and groups that let different things through."""
+
+    vpc: str
+    subnet: str
+    open_group: str
+    efa_group: str
+    closed_group: str
+
+
+@pytest.fixture(scope="session")
+def network(local_aws: LocalAws) -> Network:
+    ec2 = local_aws.client("ec2")
+    vpc = ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"]
+    subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.9.0.0/20", AvailabilityZoneId="use1-az6")["Subnet"]["SubnetId"]
+
+    def group(name: str) -> str:
+        identifier: str = ec2.create_security_group(GroupName=name, Description=name, VpcId=vpc)["GroupId"]
+        return identifier
+
+    opened, efa, closed = group("open"), group("efa"), group("closed")
+    tcp = {"IpProtocol": "tcp", "FromPort": 988, "ToPort": 1023}
+    ec2.authorize_security_group_ingress(
+        GroupId=opened, IpPermissions=[{**tcp, "IpRanges": [{"CidrIp": "10.9.0.0/16"}]}]
+    )
+    everything = {"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": efa}]}
+    ec2.authorize_security_group_ingress(GroupId=efa, IpPermissions=[everything])
+    ec2.authorize_security_group_egress(GroupId=efa, IpPermissions=[everything])
+    return Network(vpc=vpc, subnet=subnet, open_group=opened, efa_group=efa, closed_group=closed)

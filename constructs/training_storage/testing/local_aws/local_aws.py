@@ -23,6 +23,7 @@ import boto3
 from botocore.config import Config
 
 ACCOUNT = "000000000000"
+_CREDENTIALS = {"aws_access_key_id": ACCOUNT, "aws_secret_access_key": "local"}
 _HOST = "127.0.0.1"
 _SERVER = "training_storage.testing.local_aws.ministack_adapter.server"
 _START_SECONDS = 30.0
@@ -61,6 +62,7 @@ class LocalAws:
         self.region = region
         self._process = process
         self._folder = folder
+        self._sessions: dict[str, boto3.Session] = {}
 
     @classmethod
     def start(cls, *, port: int | None = None, region: str = "us-east-1") -> Self:
@@ -145,12 +147,11 @@ class LocalAws:
             A Region other than the server's.
         """
         check_loopback(self.endpoint_url)
-        session = boto3.Session(
-            aws_access_key_id=ACCOUNT,
-            aws_secret_access_key="local",
-            region_name=region_name or self.region,
-        )
-        return session.client(
+        region = region_name or self.region
+        # A session keeps the service models it has read; a new one for each client reads them again.
+        if region not in self._sessions:
+            self._sessions[region] = boto3.Session(**_CREDENTIALS, region_name=region)
+        return self._sessions[region].client(
             service,
             endpoint_url=self.endpoint_url,
             config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 1}),

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import regex
+import regex  # type: ignore[import-untyped]
 from jsonschema import Draft7Validator, TypeChecker, ValidationError, validators
 
 from training_storage.testing.local_aws.registry_schema import RegistrySchema

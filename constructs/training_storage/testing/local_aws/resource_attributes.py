@@ -1,6 +1,6 @@
 """Make identifiers and read-only attributes in the formats that AWS uses."""
 
-import datetime
+import datetime as dt
 import hashlib
 import secrets
 import string
@@ -67,6 +67,8 @@ def url_suffix_of(region: str) -> str:
 
 def new_id(type_name: str) -> str:
     """Return a fresh id of the type, such as ``fs-0123456789abcdef0``."""
+    if type_name == "AWS::SageMaker::Cluster":
+        return "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(12))
     prefix = _ID_PREFIXES.get(type_name)
     if prefix == "pcs_":
         return prefix + "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(10))
@@ -130,7 +132,7 @@ def _value_of(
             or (definition["enum"][0])
         )
     if any(word in name for word in ("Time", "Date", "At")) and not name.endswith("Attribute"):
-        return datetime.datetime.now(tz=datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return dt.datetime.now(tz=dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return identifier[: int(definition.get("maxLength", 2048))]
 
 

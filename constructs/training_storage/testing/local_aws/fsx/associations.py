@@ -89,5 +89,9 @@ def update(*, record: Record, request: Mapping[str, Any]) -> Record:
 def delete(*, store: Store, record: Record, at_once: bool = False) -> Record:
     """Unlink a directory; its files stay in the file system."""
     record["Lifecycle"] = "DELETING"
-    store.later(record, lambda: store.associations.pop(record["AssociationId"], None) and None, at_once=at_once)
+
+    def gone() -> None:
+        store.associations.pop(record["AssociationId"], None)
+
+    store.later(record, gone, at_once=at_once)
     return record

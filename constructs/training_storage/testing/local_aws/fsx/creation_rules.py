@@ -79,7 +79,7 @@ def automatic_metadata_iops(capacity_gib: int) -> int:
     for limit, iops in ((1200, 1500), (2400, 3000), (9600, 6000), (45600, 12000)):
         if capacity_gib <= limit:
             return iops
-    return min(12000 * (capacity_gib // 24000), METADATA_IOPS[-1])
+    return int(min(12000 * (capacity_gib // 24000), METADATA_IOPS[-1]))
 
 
 def check_capacity_step(*, capacity: int, step: int, context: str) -> None:

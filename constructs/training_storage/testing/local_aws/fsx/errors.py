@@ -18,12 +18,12 @@ class FsxError(Exception):
 
 
 def bad_request(message: str) -> FsxError:
-    """A parameter that FSx refuses."""
+    """Return the error of a parameter that FSx refuses."""
     return FsxError("BadRequest", message)
 
 
 def not_found(kind: str, identifier: str) -> FsxError:
-    """A file system, association, task or backup that does not exist.
+    """Return the error of a file system, association, task or backup that does not exist.
 
     Parameters
     ----------

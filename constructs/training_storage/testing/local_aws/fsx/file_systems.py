@@ -78,7 +78,7 @@ def find(store: Store, file_system_id: str) -> Record:
     return record
 
 
-def update(*, store: Store, record: Record, request: Mapping[str, Any]) -> Record:
+def update(*, record: Record, request: Mapping[str, Any]) -> Record:
     """Change a file system in place: capacity, throughput, metadata IOPS, logs, compression, backups, version."""
     if record["Lifecycle"] != "AVAILABLE":
         raise bad_request(f"The file system is in the {record['Lifecycle']} state and cannot be updated.")
@@ -95,7 +95,7 @@ def update(*, store: Store, record: Record, request: Mapping[str, Any]) -> Recor
     if "MetadataConfiguration" not in changes and (new_lustre.get("MetadataConfiguration") or {}).get("Mode") == (
         "AUTOMATIC"
     ):
-        capacity = int(target.get("StorageCapacity", record.get("StorageCapacity", 0)))
+        capacity = int({**record, **target}.get("StorageCapacity") or 0)
         iops = max(rules.automatic_metadata_iops(capacity), lustre["MetadataConfiguration"]["Iops"])
         new_lustre["MetadataConfiguration"] = {"Mode": "AUTOMATIC", "Iops": iops}
     record.update(target)
@@ -105,11 +105,8 @@ def update(*, store: Store, record: Record, request: Mapping[str, Any]) -> Recor
     return record
 
 
-def delete(
-    *, store: Store, surroundings: Surroundings, record: Record, request: Mapping[str, Any], at_once: bool = False
-) -> Record:
+def delete(*, store: Store, surroundings: Surroundings, record: Record, at_once: bool = False) -> Record:
     """Delete a file system and its associations, unless a data repository task is under way."""
-    del request
     running = store.running_tasks_of(record["FileSystemId"])
     if running:
         raise bad_request(TASK_RUNNING + ", ".join(task["TaskId"] for task in running))

@@ -108,12 +108,12 @@ class FsxService:
     def _update_file_system(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         store = self.store()
         record = file_systems.find(store, request["FileSystemId"])
-        return {"FileSystem": shown(file_systems.update(store=store, record=record, request=request))}
+        return {"FileSystem": shown(file_systems.update(record=record, request=request))}
 
     def _delete_file_system(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         store = self.store()
         record = file_systems.find(store, request["FileSystemId"])
-        file_systems.delete(store=store, surroundings=self.surroundings, record=record, request=request)
+        file_systems.delete(store=store, surroundings=self.surroundings, record=record)
         return {"FileSystemId": record["FileSystemId"], "Lifecycle": "DELETING"}
 
     # ---- associations ----

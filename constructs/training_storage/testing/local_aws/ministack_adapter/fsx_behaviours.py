@@ -93,7 +93,7 @@ def _update_file_system(service: FsxService, physical_id: str, old: Mapping[str,
         store.tick()
         record = file_systems.find(store, physical_id)
         if len(request) > 1:
-            file_systems.update(store=store, record=record, request=request)
+            file_systems.update(record=record, request=request)
         record["Tags"] = [dict(tag) for tag in new.get("Tags") or []]
 
 
@@ -103,7 +103,7 @@ def _delete_file_system(service: FsxService, physical_id: str) -> None:
         store.tick()
         record = store.file_systems.get(physical_id)
         if record is not None:
-            file_systems.delete(store=store, surroundings=service.surroundings, record=record, request={}, at_once=True)
+            file_systems.delete(store=store, surroundings=service.surroundings, record=record, at_once=True)
 
 
 def _create_association(service: FsxService, properties: Mapping[str, Any]) -> Made:

@@ -39,7 +39,13 @@ NAMES: dict[str, tuple[str, ...]] = {
     ),
     "ministack.services.ssm": ("_PUBLIC_AMI_PARAMETERS",),
     _CLOUDFORMATION: ("_exports", "_stacks"),
-    f"{_CLOUDFORMATION}.engine": ("_NO_VALUE", "_evaluate_conditions", "_resolve_refs", "_topological_sort"),
+    f"{_CLOUDFORMATION}.engine": (
+        "_NO_VALUE",
+        "_extract_deps",
+        "_evaluate_conditions",
+        "_resolve_refs",
+        "_topological_sort",
+    ),
     f"{_CLOUDFORMATION}.changesets": ("_RESOURCE_HANDLERS",),
     f"{_CLOUDFORMATION}.handlers": (
         "_ACTION_HANDLERS",
@@ -67,6 +73,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "_roll_back_operation",
         "_runs_on_worker_thread",
         "_snapshot_resource",
+        "_topological_sort",
         "_with_dependencies",
         "run_reentrant",
     ),
@@ -75,7 +82,7 @@ NAMES: dict[str, tuple[str, ...]] = {
 
 def missing_names() -> list[str]:
     """Return each name that this adapter needs and the installed ministack lacks."""
-    missing = []
+    missing: list[str] = []
     for module_name, names in NAMES.items():
         module = importlib.import_module(module_name)
         missing.extend(f"{module_name}.{name}" for name in names if not hasattr(module, name))

@@ -1,5 +1,7 @@
 """The server process: ministack with everything of ours in it."""
 
+# ruff: noqa: SLF001 - ministack has no public way in; names.py lists what is reached for
+
 import asyncio
 import json
 import sys
@@ -13,7 +15,13 @@ from ministack.services import ec2, ssm
 
 from training_storage.testing.local_aws.ami_parameters import AMI_PARAMETERS
 from training_storage.testing.local_aws.fsx.service import TARGET_PREFIX, FsxService
-from training_storage.testing.local_aws.ministack_adapter import conditions, express, resource_types, stack_rules
+from training_storage.testing.local_aws.ministack_adapter import (
+    conditions,
+    creation_order,
+    express,
+    resource_types,
+    stack_rules,
+)
 from training_storage.testing.local_aws.ministack_adapter.account import MinistackAccount
 from training_storage.testing.local_aws.ministack_adapter.names import missing_names
 
@@ -61,6 +69,7 @@ def install() -> FsxService:
     resource_types.install(service)
     stack_rules.install()
     conditions.install()
+    creation_order.install()
     _serve_fsx(service)
     _serve_directory_buckets()
     ec2._zone_name_for_az_id = _zone_name_of

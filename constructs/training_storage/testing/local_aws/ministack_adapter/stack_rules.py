@@ -1,12 +1,16 @@
 """Where ministack's stack operations differ from CloudFormation's: exports in use, deletion, clean-up."""
 
+# ruff: noqa: SLF001 - ministack has no public way in; names.py lists what is reached for
+
 import asyncio
 import contextvars
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ministack.services import cloudformation
-from ministack.services.cloudformation import engine, handlers, provisioners, stacks
+from ministack.services.cloudformation import handlers, provisioners, stacks
+
+from training_storage.testing.local_aws.ministack_adapter import creation_order
 
 _STACK = "AWS::CloudFormation::Stack"
 # AWS tries a deletion in the clean-up of an update three times, then skips it and completes the update.
@@ -181,7 +185,7 @@ async def _delete(stack: dict[str, Any], retained: frozenset[str]) -> None:
 def _deletion_order(
     definitions: Mapping[str, Any], resources: Mapping[str, Any], conditions: Mapping[str, bool]
 ) -> list[str]:
-    creation: list[str] = engine._topological_sort(definitions, conditions) if definitions else []
+    creation: list[str] = creation_order.creation_order(dict(definitions), dict(conditions)) if definitions else []
     # What the template no longer names (its clean-up failed once) has no dependents left: it goes first.
     leftovers = [logical_id for logical_id in resources if logical_id not in creation]
     return [*leftovers, *(logical_id for logical_id in reversed(creation) if logical_id in resources)]
@@ -219,7 +223,7 @@ def _retry_cleanup() -> None:
         physical_id: str,
         properties: Any,
         stack_name: str | None = None,
-        logical_id: str | None = None,  # noqa: ANN401
+        logical_id: str | None = None,
     ) -> None:
         stack = cloudformation._stacks.get(stack_name) or {}
         status = stack.get("StackStatus", "")
@@ -271,7 +275,7 @@ def _delete_in_rollback(
     kind: str,
     physical_id: str,
     properties: Any,
-    logical_id: str,  # noqa: ANN401
+    logical_id: str,
 ) -> None:
     failed: set[str] = stack.setdefault("_training_storage_failed", set())
     definitions = (stack.get("_template") or {}).get("Resources", {})
