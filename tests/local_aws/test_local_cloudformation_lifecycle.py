@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from training_storage.testing.local_aws import LocalAws
+
 pytestmark = pytest.mark.local_aws
 
 _VPC = {"Type": "AWS::EC2::VPC", "Properties": {"CidrBlock": "10.0.0.0/16"}}
@@ -235,6 +237,56 @@ def test_termination_protection_refuses_deletion(stacks: Any) -> None:
         stacks.client.delete_stack(StackName=name)
 
 
+def _stubborn() -> dict[str, Any]:
+    """A custom resource whose handler answers FAILED on Delete, and what it depends on."""
+    code = (
+        "import json, urllib.request\n"
+        "def handler(event, context):\n"
+        "    status = 'FAILED' if event['RequestType'] == 'Delete' else 'SUCCESS'\n"
+        "    answer = {'Status': status, 'Reason': 'not yet exported', 'PhysicalResourceId': 'guard',\n"
+        "              'StackId': event['StackId'], 'RequestId': event['RequestId'],\n"
+        "              'LogicalResourceId': event['LogicalResourceId']}\n"
+        "    request = urllib.request.Request(event['ResponseURL'], data=json.dumps(answer).encode(), method='PUT')\n"
+        "    urllib.request.urlopen(request)\n"
+    )
+    role = {"Type": "AWS::IAM::Role", "Properties": {"AssumeRolePolicyDocument": {"Statement": []}}}
+    function = {
+        "Type": "AWS::Lambda::Function",
+        "Properties": {
+            "Code": {"ZipFile": code},
+            "Handler": "index.handler",
+            "Runtime": "python3.13",
+            "Role": {"Fn::GetAtt": ["Role", "Arn"]},
+        },
+    }
+    token = {"ServiceToken": {"Fn::GetAtt": ["Function", "Arn"]}}
+    return {"Role": role, "Function": function, "Guard": {"Type": "Custom::Guard", "Properties": token}}
+
+
+def _statuses(stacks: Any, name: str) -> dict[str, str]:
+    listed = stacks.client.describe_stack_resources(StackName=name)["StackResources"]
+    return {resource["LogicalResourceId"]: resource["ResourceStatus"] for resource in listed}
+
+
+def test_failing_custom_resource_keeps_its_function_when_the_stack_is_deleted(stacks: Any) -> None:
+    name = _name("guarded")
+    assert stacks.create(name, {**_stubborn(), "Queue": _queue()})["StackStatus"] == "CREATE_COMPLETE"
+    assert stacks.delete(name)["StackStatus"] == "DELETE_FAILED"
+    assert "not yet exported" in stacks.reasons(name)
+    assert _statuses(stacks, name) == {
+        "Guard": "DELETE_FAILED",
+        "Function": "CREATE_COMPLETE",
+        "Role": "CREATE_COMPLETE",
+    }
+
+
+def test_failing_custom_resource_keeps_its_function_when_a_creation_rolls_back(stacks: Any) -> None:
+    name = _name("unguarded")
+    stack = stacks.create(name, {**_stubborn(), "Queue": {**_BROKEN, "DependsOn": "Guard"}})
+    assert stack["StackStatus"] == "ROLLBACK_FAILED"
+    assert set(_statuses(stacks, name)) == {"Guard", "Function", "Role"}
+
+
 # ---- exports ----
 
 
@@ -249,7 +301,7 @@ def _importer(export: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def shared(stacks):
+def shared(stacks: Any) -> tuple[str, str, str]:
     """(exporting stack, importing stack, export)."""
     lake, job, export = _name("lake"), _name("job"), _name("export")
     stacks.create(lake, {"Queue": _queue()}, **_exporter("one", export))

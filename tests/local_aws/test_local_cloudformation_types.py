@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from training_storage.testing.local_aws import LocalAws
 from training_storage.testing.local_aws.property_validation import property_errors
 from training_storage.testing.local_aws.registry_resource import Place, create
 from training_storage.testing.local_aws.registry_schema import known_types, schema_for

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from training_storage.testing.local_aws import LocalAws
+
 pytestmark = pytest.mark.local_aws
 
 _P2 = {"DeploymentType": "PERSISTENT_2", "PerUnitStorageThroughput": 125}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from training_storage.testing.local_aws import LocalAws
 from training_storage.testing.local_aws.fsx.creation_rules import automatic_metadata_iops
 
 pytestmark = pytest.mark.local_aws

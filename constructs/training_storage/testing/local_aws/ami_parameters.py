@@ -1,7 +1,8 @@
 """Public SSM parameters that name machine images, with made-up image ids.
 
 Sources: Systems Manager public parameters (Amazon Linux 2023), AWS Deep Learning AMI documentation (parameters of the
-base images with the NVIDIA driver), AWS Neuron documentation (base images), AWS PCS documentation (sample and deep-learning images).
+base images with the NVIDIA driver), AWS Neuron documentation (base images), AWS PCS documentation (sample and
+deep-learning images).
 """
 
 import hashlib

@@ -181,30 +181,38 @@ _CloudFormationValidator = validators.extend(
 _FOUND = {dict: "JSONObject", list: "JSONArray", str: "String", bool: "Boolean", int: "Integer", float: "Number"}
 
 
-def _worded(error: ValidationError) -> Iterator[str]:
+_SIZES = {
+    "minLength": "expected minLength: {limit}, actual: {size}",
+    "maxLength": "expected maxLength: {limit}, actual: {size}",
+    "minItems": "expected minimum item count: {limit}, found: {size}",
+    "maxItems": "expected maximum item count: {limit}, found: {size}",
+    "uniqueItems": "array items are not unique",
+}
+
+
+def _worded(error: ValidationError) -> list[str]:
     where = "/".join(["#", *(str(part) for part in error.absolute_path)])
-    value = error.validator_value
+    limit, found = error.validator_value, error.instance
     match error.validator:
         case "additionalProperties":
-            known = set(error.schema.get("properties", {}))
-            patterns = error.schema.get("patternProperties", {})
-            for name in error.instance:
-                if name not in known and not any(regex.search(pattern, name) for pattern in patterns):
-                    yield f"{where}: extraneous key [{name}] is not permitted"
+            texts = [f"extraneous key [{name}] is not permitted" for name in _extraneous(error)]
         case "required":
-            for name in value:
-                if name not in error.instance:
-                    yield f"{where}: required key [{name}] not found"
+            texts = [f"required key [{name}] not found" for name in limit if name not in found]
         case "type":
-            expected = " or ".join(name.title() for name in ([value] if isinstance(value, str) else value))
-            yield f"{where}: expected type: {expected}, found: {_FOUND.get(type(error.instance), 'Null')}"
-        case "minLength" | "maxLength":
-            yield f"{where}: expected {error.validator}: {value}, actual: {len(error.instance)}"
-        case "minItems":
-            yield f"{where}: expected minimum item count: {value}, found: {len(error.instance)}"
-        case "maxItems":
-            yield f"{where}: expected maximum item count: {value}, found: {len(error.instance)}"
-        case "uniqueItems":
-            yield f"{where}: array items are not unique"
+            expected = " or ".join(name.title() for name in ([limit] if isinstance(limit, str) else limit))
+            texts = [f"expected type: {expected}, found: {_FOUND.get(type(found), 'Null')}"]
+        case str() as keyword if keyword in _SIZES:
+            texts = [_SIZES[keyword].format(limit=limit, size=len(found))]
         case _:
-            yield f"{where}: {error.message}"
+            texts = [error.message]
+    return [f"{where}: {text}" for text in texts]
+
+
+def _extraneous(error: ValidationError) -> list[str]:
+    known = error.schema.get("properties", {})
+    patterns = error.schema.get("patternProperties", {})
+    return [
+        name
+        for name in error.instance
+        if name not in known and not any(regex.search(pattern, name) for pattern in patterns)
+    ]

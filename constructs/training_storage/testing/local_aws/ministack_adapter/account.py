@@ -10,7 +10,8 @@ from ministack.services import ec2, s3
 
 from training_storage.testing.local_aws.resource_attributes import new_id
 
-FSX_OWNER = "amazon-fsx"
+_FSX_OWNER = "amazon-fsx"
+_OK = 200
 
 
 class MinistackAccount:
@@ -49,7 +50,7 @@ class MinistackAccount:
     def put_object(self, *, bucket: str, key: str, body: bytes) -> None:
         """Write an object through the S3 API, so that its metadata are complete."""
         status, _headers, answer = s3._put_object(bucket, key, body, {"content-type": "application/octet-stream"})
-        if status >= 300:
+        if status != _OK:
             message = f"writing s3://{bucket}/{key} failed: {answer!r}"
             raise RuntimeError(message)
 
@@ -76,7 +77,7 @@ class MinistackAccount:
                 "SourceDestCheck": True,
                 "MacAddress": "02:00:00:00:00:01",
                 "Attachment": None,
-                "RequesterId": FSX_OWNER,
+                "RequesterId": _FSX_OWNER,
             }
             ids.append(interface_id)
         return ids

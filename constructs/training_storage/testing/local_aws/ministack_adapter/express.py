@@ -23,6 +23,7 @@ _LENGTHS = range(3, 64)
 _SESSION_MINUTES = 5
 _NAMESPACE = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
 _XML = {"Content-Type": "application/xml"}
+_NO_SUCH_BUCKET = b"<Error><Code>NoSuchBucket</Code><Message>The specified bucket does not exist</Message></Error>"
 
 
 def behaviours() -> dict[str, Behaviour]:
@@ -74,11 +75,7 @@ async def handle_request(
     bucket = path.strip("/").split("/", 1)[0]
     if method == "GET" and "session" in query:
         if not is_directory_bucket(bucket):
-            return (
-                404,
-                dict(_XML),
-                b"<Error><Code>NoSuchBucket</Code><Message>The specified bucket does not exist</Message></Error>",
-            )
+            return 404, dict(_XML), _NO_SUCH_BUCKET
         return 200, dict(_XML), _session()
     if method == "DELETE" and path.strip("/") == bucket and not query:
         try:
@@ -149,7 +146,8 @@ def _listing() -> bytes:
         for name, bucket in sorted(s3._buckets.items())
         if name.endswith("--x-s3") and bucket.get("region") == region
     )
-    return f"<ListAllMyDirectoryBucketsResult {_NAMESPACE}><Buckets>{rows}</Buckets></ListAllMyDirectoryBucketsResult>".encode()
+    root = "ListAllMyDirectoryBucketsResult"
+    return f"<{root} {_NAMESPACE}><Buckets>{rows}</Buckets></{root}>".encode()
 
 
 def _session() -> bytes:

@@ -10,7 +10,14 @@ _CLOUDFORMATION = "ministack.services.cloudformation"
 
 NAMES: dict[str, tuple[str, ...]] = {
     "ministack.app": ("SERVICE_HANDLERS", "SERVICE_REGISTRY", "_loaded_modules", "app", "main"),
-    "ministack.core.responses": ("AccountRegionScopedDict", "get_account_id", "get_region", "set_request_region"),
+    "ministack.core.responses": (
+        "AccountRegionScopedDict",
+        "get_account_id",
+        "get_region",
+        "now_iso",
+        "set_request_account_id",
+        "set_request_region",
+    ),
     "ministack.core.router": ("SERVICE_PATTERNS",),
     "ministack.services.ec2": (
         "_ACTION_MAP",

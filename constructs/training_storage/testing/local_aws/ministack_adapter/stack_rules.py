@@ -4,14 +4,18 @@
 
 import asyncio
 import contextvars
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ministack.core import responses
 from ministack.services import cloudformation
 from ministack.services.cloudformation import handlers, provisioners, stacks
 
 from training_storage.testing.local_aws.ministack_adapter import creation_order
 
+# (type, physical id, properties, stack name, logical id), as ministack hands them to a deletion.
+_Arguments = tuple[str, str, object, str, str]
+_Delete = Callable[..., None]
 _STACK = "AWS::CloudFormation::Stack"
 # AWS tries a deletion in the clean-up of an update three times, then skips it and completes the update.
 CLEANUP_ATTEMPTS = 3
@@ -219,42 +223,19 @@ def _retry_cleanup() -> None:
     original_roll_back = stacks._roll_back_operation
 
     def delete_resource(
-        kind: str,
-        physical_id: str,
-        properties: Any,
-        stack_name: str | None = None,
-        logical_id: str | None = None,
+        kind: str, physical_id: str, properties: object, stack_name: str = "", logical_id: str = ""
     ) -> None:
         stack = cloudformation._stacks.get(stack_name) or {}
-        status = stack.get("StackStatus", "")
-        if status == "ROLLBACK_IN_PROGRESS":
-            _delete_in_rollback(original_delete, stack, kind, physical_id, properties, str(logical_id))
-            return
-        attempts = CLEANUP_ATTEMPTS if status.startswith("UPDATE_") else 1
-        in_update = status == "UPDATE_IN_PROGRESS"
-        for attempt in range(1, attempts + 1):
-            if in_update:
-                _event(stack, logical_id, kind, "DELETE_IN_PROGRESS", physical_id)
-            try:
-                original_delete(kind, physical_id, properties, stack_name, logical_id)
-            except Exception as error:
-                if attempt == attempts:
-                    raise
-                _event(stack, logical_id, kind, "DELETE_FAILED", physical_id, str(error))
-            else:
-                if in_update:
-                    _event(stack, logical_id, kind, "DELETE_COMPLETE", physical_id)
-                return
+        arguments = (kind, physical_id, properties, stack_name, logical_id)
+        if stack.get("StackStatus") == "ROLLBACK_IN_PROGRESS":
+            _delete_in_rollback(original_delete, stack, arguments)
+        else:
+            _delete_in_cleanup(original_delete, stack, arguments)
 
     async def roll_back_operation(
-        stack_name: str,
-        stack_id: str,
-        stack: dict[str, Any],
-        operation: dict[str, Any],
-        *rest: Any,
-        **named: Any,  # noqa: ANN401
+        stack_name: str, stack_id: str, stack: dict[str, Any], *rest: object, **named: object
     ) -> None:
-        await original_roll_back(stack_name, stack_id, stack, operation, *rest, **named)
+        await original_roll_back(stack_name, stack_id, stack, *rest, **named)
         if stack.get("StackStatus") == "ROLLBACK_FAILED":
             # What could not be deleted still belongs to the stack, so that DeleteStack tries again.
             for logical_id, record in (stack.get("_rollback_failed") or {}).items():
@@ -262,6 +243,8 @@ def _retry_cleanup() -> None:
                     **record,
                     "LogicalResourceId": logical_id,
                     "ResourceStatus": "DELETE_FAILED",
+                    "Attributes": {},
+                    "Timestamp": responses.now_iso(),
                 }
 
     stacks._delete_resource = delete_resource
@@ -269,27 +252,44 @@ def _retry_cleanup() -> None:
     handlers._roll_back_operation = roll_back_operation
 
 
-def _delete_in_rollback(
-    original: Any,
-    stack: dict[str, Any],
-    kind: str,
-    physical_id: str,
-    properties: Any,
-    logical_id: str,
-) -> None:
+def _delete_in_cleanup(original: _Delete, stack: dict[str, Any], arguments: _Arguments) -> None:
+    """Delete what an update leaves behind; try again where that fails."""
+    kind, physical_id, _properties, _stack_name, logical_id = arguments
+    status = str(stack.get("StackStatus", ""))
+    # During a rollback ministack writes these events itself.
+    tells = status == "UPDATE_IN_PROGRESS"
+    attempts = CLEANUP_ATTEMPTS if status.startswith("UPDATE_") else 1
+    for attempt in range(1, attempts + 1):
+        if tells:
+            _event(stack, logical_id, kind, "DELETE_IN_PROGRESS", physical_id)
+        try:
+            original(*arguments)
+        except Exception as error:
+            if attempt == attempts:
+                raise
+            _event(stack, logical_id, kind, "DELETE_FAILED", physical_id, str(error))
+        else:
+            if tells:
+                _event(stack, logical_id, kind, "DELETE_COMPLETE", physical_id)
+            return
+
+
+def _delete_in_rollback(original: _Delete, stack: dict[str, Any], arguments: _Arguments) -> None:
+    """Delete what a failed creation made, unless something that depends on it could not be deleted."""
+    logical_id = arguments[-1]
     failed: set[str] = stack.setdefault("_training_storage_failed", set())
     definitions = (stack.get("_template") or {}).get("Resources", {})
     if logical_id in stacks._with_dependencies(failed, definitions, set(definitions)):
         message = "Not deleted: a resource that depends on it could not be deleted."
         raise ValueError(message)
     try:
-        original(kind, physical_id, properties, stack["StackName"], logical_id)
+        original(*arguments)
     except Exception:
         failed.add(logical_id)
         raise
 
 
 def _event(
-    stack: Mapping[str, Any], logical_id: str | None, kind: str, status: str, physical_id: str, reason: str = ""
+    stack: Mapping[str, Any], logical_id: str, kind: str, status: str, physical_id: str, reason: str = ""
 ) -> None:
     stacks._add_event(stack["StackId"], stack["StackName"], logical_id, kind, status, reason, physical_id)
