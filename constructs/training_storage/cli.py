@@ -78,7 +78,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = _Parser(
         prog=_PROGRAM, description="From one number to the right training storage on AWS.", allow_abbrev=False
     )
-    parser.add_argument("--version", action="version", version=f"{_PROGRAM} {metadata.version(_DISTRIBUTION)}")
+    parser.add_argument("--version", action="version", version=f"{_PROGRAM} {_version()}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=_Parser)
     plan = verbs.add_parser("plan", help="plan the storage of a training job", allow_abbrev=False)
     for name in TrainingJob.field_names():
@@ -97,6 +97,14 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
             f"See {_PROGRAM} {arguments.verb} --help."
         )
     return arguments
+
+
+def _version() -> str:
+    """Return the installed version; a source tree on the path has none."""
+    try:
+        return metadata.version(_DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
 
 
 def _option(field: str) -> str:

@@ -86,7 +86,7 @@ def _attempts(situation: Situation, needs: Needs, choice: Choice) -> Iterator[_A
         yield from _with_and_without_targets(
             needs, _Attempt(choice=choice, path=path, targets=True, within_quota=True, demand_reason=reason)
         )
-    moved = _reads_on_s3(choice)
+    moved = _reads_on_s3(situation, choice)
     if moved is not None:
         for path in _object_paths(situation):
             yield from _with_and_without_targets(
@@ -138,9 +138,12 @@ def _object_paths(situation: Situation) -> tuple[str, ...]:
     return _OBJECT_PATHS if given is None else (given,)
 
 
-def _reads_on_s3(choice: Choice) -> Choice | None:
-    """Return the choice with reads from the lake, if that leaves the hot tier something to do."""
-    if choice.read_tier == S3 or choice.checkpoint_tier != choice.read_tier:
+def _reads_on_s3(situation: Situation, choice: Choice) -> Choice | None:
+    """Return the choice with reads from the lake, or None.
+
+    None where the hot tier would have nothing left to do, and where the user says how much data it must hold.
+    """
+    if choice.read_tier == S3 or choice.checkpoint_tier != choice.read_tier or "hot_dataset_gib" in situation.given:
         return None
     return replace(choice, read_tier=S3)
 
@@ -259,7 +262,7 @@ def _assemble(
     choice = attempt.choice
     result = outcome(
         needs=needs,
-        delivery=_delivery(situation, attempt, stores, file_system),
+        delivery=_delivery(situation, needs, attempt, stores, file_system),
         run_hours=situation.number("run_hours"),
     )
     if result is None:
@@ -293,27 +296,32 @@ def _assemble(
 
 def _delivery(
     situation: Situation,
+    needs: Needs,
     attempt: _Attempt,
     stores: dict[str, objects.ObjectStore],
     file_system: lustre.FileSystem | None,
 ) -> Delivery:
     choice, nodes = attempt.choice, situation.job.instances
+    reading = needs.read_bytes_per_s * needs.accelerator_use
+    objects_rate = objects.clients_bytes_per_s(situation, attempt.path)
+    on_lustre = file_system if choice.read_tier == LUSTRE else None
+    read = on_lustre.read_bytes_per_s if on_lustre is not None else stores[choice.read_tier].read_bytes_per_s
     if file_system is not None and choice.checkpoint_tier == LUSTRE:
         write, restore = file_system.write_bytes_per_s, file_system.read_bytes_per_s
         client = lustre.client_bytes_per_s(situation, attempt.path)
+        # Reading takes its share of the servers' time; where reads and writes are equally fast that is D - R.
+        beside = write * (1 - reading / read) if on_lustre is not None else write
     else:
         store = stores[choice.checkpoint_tier]
         write, restore = store.write_bytes_per_s, store.restore_bytes_per_s
-        client = objects.clients_bytes_per_s(situation, attempt.path) / nodes
-    if file_system is not None and choice.read_tier == LUSTRE:
-        read = file_system.read_bytes_per_s
-    else:
-        read = stores[choice.read_tier].read_bytes_per_s
+        client = objects_rate / nodes
+        # Requests of reads and writes do not share a limit, but the nodes' network carries both.
+        beside = write if on_lustre is not None else min(write, objects_rate - reading)
     return Delivery(
         read_bytes_per_s=read,
         write_bytes_per_s=write,
         restore_bytes_per_s=restore,
-        shared=choice.read_tier == choice.checkpoint_tier,
+        write_beside_reads_bytes_per_s=beside,
         rank_bytes_per_s=client / situation.instance.accelerators,
     )
 

@@ -106,9 +106,6 @@ class Needs:
         write = self.write_bytes_per_s if checkpoints and (targets or self.write_is_limit) else 0.0
         restore = self.restore_bytes_per_s if checkpoints and (targets or self.restore_is_limit) else 0.0
         read = self.read_bytes_per_s * self.accelerator_use if reads else 0.0
-        if reads and checkpoints and not self.synchronous and self.interval_s is None:
-            # A checkpoint is written with what full reading leaves; with nothing left it would never be complete.
-            read = self.read_bytes_per_s
         return Required(read=read, write=write, restore=restore, together=not self.synchronous)
 
 

@@ -120,11 +120,18 @@ def candidates(situation: Situation, request: Request, *, limit_gib: int) -> Ite
 
 
 def least_candidates(situation: Situation, request: Request) -> Iterator[FileSystem]:
-    """Yield the least file system of each throughput tier that meets `request`, whatever the quota."""
+    """Yield the least file systems of each throughput tier that meet `request`, whatever the quota.
+
+    Two of each: the least may be just enough for the reads and leave nothing for asynchronous checkpoints.
+    """
     for tier in _tiers(situation):
         least = _least_gib(situation, request, tier)
         if least is not None:
+            following = deployment_type(situation).next_gib(
+                capacity_gib=least, per_unit=tier.per_unit, efa=_is_efa(request.path)
+            )
             yield _file_system(situation, request, tier, least)
+            yield _file_system(situation, request, tier, following)
 
 
 def shortfall(situation: Situation, request: Request, *, limit_gib: int) -> str:

@@ -34,7 +34,9 @@ def clients_bytes_per_s(situation: Situation, path: str) -> float:
 def prefixes(needs: Needs, required: Required, *, put_per_s: float = 0.0) -> int:
     """Return the least number of S3 prefixes that meets the requests of `required` and `put_per_s`."""
     limits = catalog.s3.s3_limits()
-    gets = max(required.read / needs.read_request_bytes, required.restore / needs.checkpoint_part_bytes)
+    # Prefixes cost nothing, so they are counted for full accelerator use.
+    read = needs.read_bytes_per_s if required.read > 0 else 0.0
+    gets = max(read / needs.read_request_bytes, required.restore / needs.checkpoint_part_bytes)
     puts = max(required.write / needs.checkpoint_part_bytes, put_per_s)
     return max(1, math.ceil(gets / limits.get_per_s_per_prefix), math.ceil(puts / limits.put_per_s_per_prefix))
 

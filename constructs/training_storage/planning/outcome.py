@@ -20,8 +20,8 @@ class Delivery:
         Of the tier that the data set is read from.
     write_bytes_per_s, restore_bytes_per_s
         Of the tier that checkpoints are written to and restored from.
-    shared
-        Whether that is the same tier: then an asynchronous checkpoint gets what reading leaves.
+    write_beside_reads_bytes_per_s
+        What reading at the accelerator use that must be kept leaves for asynchronous writing.
     rank_bytes_per_s
         The most that one rank writes: its share of the client's bound.
     """
@@ -29,7 +29,7 @@ class Delivery:
     read_bytes_per_s: float
     write_bytes_per_s: float
     restore_bytes_per_s: float
-    shared: bool
+    write_beside_reads_bytes_per_s: float
     rank_bytes_per_s: float
 
 
@@ -99,8 +99,7 @@ def _interval_s(needs: Needs, delivery: Delivery, stall_s: float) -> float | Non
     best = max(young_interval_s(mean_time_between_failures_s=needs.mtbf_s, stall_s=stall_s), shortest)
     if needs.synchronous:
         return best
-    left = delivery.write_bytes_per_s - (needs.read_bytes_per_s if delivery.shared else 0.0)
-    if left <= 0:
+    if delivery.write_beside_reads_bytes_per_s <= 0:
         return None
-    written = needs.checkpoint_bytes / left
+    written = needs.checkpoint_bytes / delivery.write_beside_reads_bytes_per_s
     return max(best, written) if math.isfinite(written) else None

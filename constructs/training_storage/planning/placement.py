@@ -23,7 +23,8 @@ def linked_folders(job: TrainingJob, choice: Choice) -> tuple[LinkedFolder, ...]
 
     The data set comes in by itself and never goes out. Checkpoints are not exported by themselves, because exporting
     every one would write petabytes a month: archiving exports the ones to keep. Logs and evaluations are small and go
-    out at once. What is in the lake already is listed once on creation, after which the file system is usable.
+    out at once. Checkpoints that are in the lake already are listed on creation; a data set may have millions of
+    files, whose listing is no part of the creation: an import task does it.
     """
     links = []
     if choice.read_tier == LUSTRE:
@@ -69,7 +70,7 @@ def _data_leaves(hot: str | None) -> str:
         return _NEVER_HOT
     if hot == EXPRESS:
         return "a copy of the lake's; deleted with the directory bucket"
-    return "a copy of the lake's, loaded on first use; released with the file system"
+    return "a copy of the lake's, listed by an import task and loaded on first use; released with the file system"
 
 
 def _checkpoints_leave(job: TrainingJob, hot: str | None) -> str:

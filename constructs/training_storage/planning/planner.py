@@ -109,9 +109,9 @@ def _resolved_job(situation: Situation, needs: Needs, found: Configuration) -> T
         read_gb_per_s_per_accelerator=_figure(situation.number("read_gb_per_s_per_accelerator"))
         if "read_gb_per_s_per_accelerator" not in situation.given
         else job.read_gb_per_s_per_accelerator,
-        hot_dataset_gib=_given_or(
-            job.hot_dataset_gib, min(situation.number("dataset_gib"), _figure(found.layout.hot_bytes / GIB))
-        ),
+        hot_dataset_gib=min(_figure(found.layout.hot_bytes / GIB), situation.number("dataset_gib"))
+        if job.hot_dataset_gib is None
+        else job.hot_dataset_gib,
         mtbf_hours=_given_or(job.mtbf_hours, needs.mtbf_s / SECONDS_PER_HOUR),
         network_path=found.path,
         zone_id=found.choice.zone_id,

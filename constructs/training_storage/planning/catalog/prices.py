@@ -100,6 +100,9 @@ def read_prices(path: str) -> Prices:
             f"prices must have the layout of the catalog's prices.toml, got: {path!r} without {', '.join(missing)}."
         )
     _refuse_bad_numbers(path, table)
+    hours = table["hours_per_month"]
+    if not isinstance(hours, (int, float)) or not hours > 0:
+        raise InvalidJobError(f"prices must hold hours_per_month above 0, got: {hours!r} in {path!r}.")
     return _prices(table)
 
 

@@ -1,0 +1,398 @@
+"""A plan: its JSON, what it assumed, its money, and reading it back strictly."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from training_storage.planning import (
+    DATA_LAKE,
+    InvalidJobError,
+    InvalidPlanError,
+    PlanningError,
+    StoragePlan,
+    TrainingJob,
+    plan_storage,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def plan() -> StoragePlan:
+    return plan_storage(TrainingJob(instances=256, name="run-7"))
+
+
+def test_json_has_the_documented_keys(plan: StoragePlan) -> None:
+    values = plan.to_dict()
+    assert list(values) == [
+        "schema_version",
+        "job",
+        "assumed",
+        "selection",
+        "demand",
+        "fsx_lustre",
+        "s3_express",
+        "s3",
+        "placement",
+        "levers",
+        "cost",
+        "quotas",
+        "warnings",
+    ]
+    assert values["schema_version"] == 1
+    assert set(values["selection"]) == {"tiers", "rules", "reasons", "alternatives"}
+    assert set(values["demand"]) == {
+        "read_gb_per_s",
+        "checkpoint_size_gib",
+        "checkpoint_write_gb_per_s",
+        "restore_gb_per_s",
+        "hot_capacity_gib",
+        "checkpoint_interval_minutes",
+        "young_interval_minutes",
+        "checkpoint_stall_seconds",
+        "slowest_rank_gib",
+        "effective_training_time_ratio",
+        "mtbf_hours",
+        "get_per_s",
+        "put_per_s",
+        "prefixes",
+        "metadata_iops",
+    }
+    assert set(values["fsx_lustre"]) == {
+        "deployment_type",
+        "storage_capacity_gib",
+        "per_unit_storage_throughput",
+        "baseline_mb_per_s",
+        "metadata_iops",
+        "efa_enabled",
+        "efa_interfaces_per_client",
+        "file_system_type_version",
+        "data_repository_associations",
+    }
+    assert set(values["cost"]) == {"currency", "prices_as_of", "per_month_usd", "per_hour_usd", "run_usd"}
+    assert set(values["cost"]["per_month_usd"]) == {"s3", "fsx-lustre", "cluster"}
+    assert set(values["cost"]["per_hour_usd"]) == {"running", "nodes_at_zero", "parked"}
+    assert set(values["cost"]["run_usd"]) == {
+        "storage",
+        "lake_growth",
+        "requests_and_transfer",
+        "idle_accelerators",
+        "lost_work",
+        "total",
+    }
+    assert [set(quota) for quota in values["quotas"]] == [{"name", "code", "limit", "needed"}] * 2
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"instances": 1},
+        {"instances": 256, "name": "run-7"},
+        {"instances": 600, "interface": "object"},
+        {"instances": 1200, "interface": "object", "checkpoint_interface": "posix"},
+        {"instances": 8, "interface": "posix", "region": "us-gov-west-1"},
+        {"instances": 4, "mean_file_size_mib": 0.1},
+    ],
+    ids=str,
+)
+def test_a_plan_reads_back_equal(fields: dict[str, Any]) -> None:
+    original = plan_storage(TrainingJob(**fields))
+    assert StoragePlan.from_dict(original.to_dict()) == original
+    assert StoragePlan.from_json(original.to_json()) == original
+
+
+def test_planning_twice_gives_the_same_text() -> None:
+    first, second = (plan_storage(TrainingJob(instances=256)).to_json() for _ in range(2))
+    assert first == second
+
+
+def change(plan: StoragePlan, path: str, value: Any) -> str:
+    values = plan.to_dict()
+    node: Any = values
+    *parents, last = path.split(".")
+    for key in parents:
+        node = node[key]
+    if isinstance(node, list):
+        node[int(last)] = value
+    elif value is ...:
+        del node[last]
+    else:
+        node[last] = value
+    with pytest.raises(PlanningError) as error:
+        StoragePlan.from_dict(values)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("schema_version", 2, "schema_version must be 1, got: 2."),
+        ("schema_version", True, "schema_version must be 1, got: True."),
+        ("schema_version", ..., "an object with schema_version"),
+        ("demand", ..., "plan lacks demand."),
+        ("fsx_lustre.efa_enabled", ..., "plan.fsx_lustre lacks efa_enabled."),
+        ("fsx_lustre.size", 1, "plan.fsx_lustre has keys that this version does not know: size."),
+        ("fsx_lustre.storage_capacity_gib", "1200", "storage_capacity_gib must be of type int, got: '1200'."),
+        ("fsx_lustre.storage_capacity_gib", True, "storage_capacity_gib must be of type int, got: True."),
+        ("fsx_lustre.efa_enabled", 1, "efa_enabled must be of type bool, got: 1."),
+        ("warnings", "none", "plan.warnings must be a list, got: 'none'."),
+        ("selection.tiers.0", 3, "plan.selection.tiers[0] must be of type str, got: 3."),
+        ("cost.per_month_usd", [], "plan.cost.per_month_usd must be an object, got: []."),
+        ("job", None, "plan.job must be an object, got: None."),
+        ("job.instances", 0, "instances must be a whole number from 1 to 100000"),
+        ("job.interface", "nfs", "interface must be one of posix, object"),
+    ],
+)  # fmt: skip
+def test_a_plan_that_is_not_one_is_refused_at_its_place(plan: StoragePlan, path: str, value: Any, words: str) -> None:
+    assert words in change(plan, path, value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "a plan must be JSON"),
+        ("[]", "must be an object with schema_version"),
+        ('{"schema_version": NaN}', "finite numbers, got: NaN"),
+        ('{"schema_version": 1, "schema_version": 1}', "each key once"),
+    ],
+)
+def test_text_that_is_no_plan_is_refused_in_one_line(text: str, words: str) -> None:
+    with pytest.raises(InvalidPlanError, match=words) as error:
+        StoragePlan.from_json(text)
+    assert "\n" not in str(error.value)
+
+
+def test_a_plan_file_is_read(plan: StoragePlan, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(plan.to_json(), encoding="utf-8")
+    assert StoragePlan.read(path) == plan
+    with pytest.raises(InvalidPlanError, match="file not found"):
+        StoragePlan.read(tmp_path / "missing.json")
+    with pytest.raises(InvalidPlanError, match="readable plan file"):
+        StoragePlan.read(tmp_path)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    value=st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    ),
+    key=st.sampled_from(
+        ["job", "assumed", "selection", "demand", "fsx_lustre", "s3", "placement", "cost", "quotas", "warnings"]
+    ),
+)
+def test_a_damaged_plan_is_read_or_refused_but_never_crashes(plan: StoragePlan, value: Any, key: str) -> None:
+    values = json.loads(plan.to_json())
+    values[key] = value
+    try:
+        StoragePlan.from_dict(values)
+    except PlanningError as error:
+        assert "\n" not in str(error)  # noqa: PT017
+
+
+# Resolved fields and assumptions
+
+
+def test_the_job_of_a_plan_is_resolved(plan: StoragePlan) -> None:
+    job = plan.job
+    unresolved = {name for name in TrainingJob.field_names() if getattr(job, name) is None}
+    assert unresolved == {"model", "workload", "mean_file_size_mib", "prices"}
+    assert (job.network_path, job.tiers, job.lustre_deployment_type) == ("ena", plan.tiers, "PERSISTENT_2")
+    assert (plan.region, plan.zone_id) == ("us-east-1", "use1-az1")
+
+
+def test_what_was_not_given_is_assumed_and_what_was_given_is_not(plan: StoragePlan) -> None:
+    assert "instance_type" in plan.assumed
+    assert "instances" not in plan.assumed
+    assert "name" not in plan.assumed
+    given = plan_storage(TrainingJob(instances=256, instance_type="p5.48xlarge", interface="posix", region="us-east-1"))
+    assert {"instance_type", "interface", "region"}.isdisjoint(given.assumed)
+    assert "checkpoint_interface" in given.assumed
+
+
+def test_what_a_given_field_makes_needless_is_not_assumed() -> None:
+    job = TrainingJob(instances=8, checkpoint_size_gib=10.0, mtbf_hours=5.0, workload="unet3d")
+    assumed = plan_storage(job).assumed
+    needless = {
+        "bytes_per_parameter",
+        "model_parameters",
+        "failures_per_1000_node_days",
+        "read_gb_per_s_per_accelerator",
+    }
+    assert needless.isdisjoint(assumed)
+
+
+# Folders and links
+
+
+def test_links_of_the_file_system(plan: StoragePlan) -> None:
+    assert plan.fsx_lustre is not None
+    links = {
+        link.file_system_path: (
+            link.data_repository_path.removeprefix(f"s3://{DATA_LAKE}/"),
+            link.auto_import_events,
+            link.auto_export_events,
+        )
+        for link in plan.fsx_lustre.data_repository_associations
+    }
+    assert links == {
+        "/datasets/": ("datasets/", ("NEW", "CHANGED", "DELETED"), ()),
+        "/checkpoints/": ("checkpoints/run-7/", (), ()),
+        "/logs/": ("logs/run-7/", (), ("NEW", "CHANGED")),
+        "/evaluations/": ("evaluations/run-7/", (), ("NEW", "CHANGED")),
+    }
+    batch = {link.file_system_path: link.batch_import_metadata for link in plan.fsx_lustre.data_repository_associations}
+    assert batch == {"/datasets/": False, "/checkpoints/": True, "/logs/": False, "/evaluations/": False}
+
+
+def test_a_job_without_a_name_uses_default() -> None:
+    plan = plan_storage(TrainingJob(instances=4))
+    assert plan.s3.folders == (
+        "raw/",
+        "datasets/",
+        "finetune/",
+        "models/",
+        "checkpoints/default/",
+        "logs/default/",
+        "evaluations/default/",
+    )
+
+
+def test_placement_names_every_kind_of_data_once(plan: StoragePlan) -> None:
+    assert [place.data for place in plan.placement] == (
+        ["raw", "datasets", "finetune", "models", "checkpoints", "logs", "evaluations"]
+    )
+    assert {place.durable for place in plan.placement} == {"s3"}
+    hot = {place.data for place in plan.placement if place.hot == "fsx-lustre"}
+    assert hot == {"datasets", "checkpoints", "logs", "evaluations"}
+
+
+# Money
+
+
+def test_the_parts_of_the_run_add_up(plan: StoragePlan) -> None:
+    run = plan.cost.run_usd
+    parts = [run.storage, run.lake_growth, run.requests_and_transfer, run.idle_accelerators, run.lost_work]
+    assert run.total == pytest.approx(sum(part or 0 for part in parts), abs=0.03)
+
+
+def test_a_run_by_hand() -> None:
+    # 43,200 GiB at $0.60 for 720 of 730 hours; 49.92 failures of 256 nodes at $55.04 with 150 + 300 s lost each.
+    run = plan_storage(TrainingJob(instances=256)).cost.run_usd
+    assert run.storage == pytest.approx(43_200 * 0.600 * 720 / 730, abs=0.01)
+    failures = 720 / (24_000 / (256 * 6.5))
+    assert run.lost_work == pytest.approx(failures * 256 * 55.04 * 450 / 3600, rel=1e-4)
+    # Restores of 5.67 TB at 42.1875 GB/s, and 8,640 stalls of 0.1384 s.
+    idle_s = failures * 5.67e12 / 42.1875e9 + 8640 * 5.67e12 / (2048 * 20e9)
+    assert run.idle_accelerators == pytest.approx(idle_s * 256 * 55.04 / 3600, rel=1e-4)
+    # 2 newest and 4 kept, and 4 a day whose versions live a day: 10 checkpoints at $0.023.
+    assert run.lake_growth == pytest.approx(10 * 5.67e12 / 2**30 * 0.023 * 720 / 730, rel=1e-4)
+
+
+def test_hourly_money_runs_from_parked_to_running(plan: StoragePlan) -> None:
+    hour, month = plan.cost.per_hour_usd, plan.cost.per_month_usd
+    assert hour.parked == pytest.approx((month["s3"] or 0) / 730, abs=0.01)
+    assert hour.nodes_at_zero == pytest.approx(((month["s3"] or 0) + (month["fsx-lustre"] or 0)) / 730, abs=0.01)
+    assert hour.running == pytest.approx((hour.nodes_at_zero or 0) + 256 * 55.04, abs=0.01)
+
+
+def test_checkpoints_on_s3_alone_grow_the_lake_by_a_day_of_replaced_versions() -> None:
+    plan = plan_storage(TrainingJob(instances=8, interface="object", checkpoint_interval_minutes=60.0))
+    month = plan.cost.per_month_usd["s3"]
+    # 6 kept and 24 replaced within a day.
+    assert month == pytest.approx(30 * plan.demand.checkpoint_size_gib * 0.023, rel=1e-4)
+
+
+def test_money_without_a_price_is_null_and_the_stand_in_is_named() -> None:
+    plan = plan_storage(TrainingJob(instances=64, region="us-west-2"))
+    assert plan.cost.per_month_usd["fsx-lustre"] is None
+    assert plan.cost.per_month_usd["cluster"] == pytest.approx(64 * 55.04 * 730)
+    assert (plan.cost.run_usd.storage, plan.cost.run_usd.total, plan.cost.per_hour_usd.running) == (None, None, None)
+    assert plan.cost.run_usd.lost_work is not None
+    assert any("s3, fsx-lustre in us-west-2" in w and "prices of us-east-1" in w for w in plan.warnings)
+    assert plan.fsx_lustre == plan_storage(TrainingJob(instances=64)).fsx_lustre
+
+
+def test_a_type_of_capacity_blocks_is_ranked_by_their_price() -> None:
+    plan = plan_storage(TrainingJob(instances=64, instance_type="p5e.48xlarge"))
+    assert plan.cost.per_month_usd["cluster"] is None
+    assert any("effective Capacity Block price" in warning for warning in plan.warnings)
+
+
+def test_a_file_of_prices_replaces_the_catalogs(tmp_path: Path) -> None:
+    path = tmp_path / "prices.toml"
+    path.write_text(
+        'as_of = 2027-01-01\ncurrency = "USD"\nhours_per_month = 730\nranking_region = "us-east-1"\n'
+        '[regions.us-east-1.instances]\n"p5.48xlarge" = { per_hour = 10.0 }\n',
+        encoding="utf-8",
+    )
+    plan = plan_storage(TrainingJob(instances=4, prices=str(path)))
+    assert plan.cost.prices_as_of == "2027-01-01"
+    assert plan.cost.per_month_usd == {"s3": None, "cluster": 4 * 10 * 730}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "file not found"),
+        ("as_of", "readable TOML file"),
+        ("as_of = 2027-01-01\n", "without hours_per_month, ranking_region, regions"),
+        (
+            'as_of = 1\nhours_per_month = 730\nranking_region = "x"\n[regions.r.s3]\nget_per_1000 = -1\n',
+            "regions.r.s3.get_per_1000 = -1",
+        ),
+        (
+            'as_of = 1\nhours_per_month = 730\nranking_region = "x"\n[regions.r.s3]\nget_per_1000 = nan\n',
+            "regions.r.s3.get_per_1000 = nan",
+        ),
+        ('as_of = 1\nhours_per_month = 0\nranking_region = "x"\n[regions]\n', "hours_per_month"),
+    ],
+)
+def test_a_wrong_file_of_prices_is_one_line(tmp_path: Path, text: str | None, words: str) -> None:
+    path = tmp_path / "prices.toml"
+    if text is not None:
+        path.write_text(text, encoding="utf-8")
+    with pytest.raises(InvalidJobError) as error:
+        plan_storage(TrainingJob(instances=4, prices=str(path)))
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+# Quotas
+
+
+def test_from_80_percent_of_a_quota_the_plan_warns() -> None:
+    # 79,200 GiB are 78.6 %, 81,600 GiB 81 %.
+    def warned(dataset: float) -> bool:
+        plan = plan_storage(TrainingJob(instances=64, dataset_gib=dataset, checkpoint_size_gib=1.0))
+        return any("L-8F1B9C74" in warning for warning in plan.warnings)
+
+    assert not warned(79_200 * 0.85 - 10)
+    assert warned(81_600 * 0.85 - 10)
+
+
+def test_quotas_of_both_hot_tiers_are_listed() -> None:
+    plan = plan_storage(TrainingJob(instances=1200, interface="object", checkpoint_interface="posix"))
+    assert [(quota.code, quota.needed) for quota in plan.quotas] == [
+        ("L-8F1B9C74", 100_800),
+        ("L-FD6F2F22", 1),
+        (None, 1),
+    ]
+
+
+def test_the_summary_is_short_and_names_what_matters(plan: StoragePlan) -> None:
+    lines = plan.summary_lines()
+    assert len(lines) <= 15
+    text = "\n".join(lines)
+    for words in ("256 x p5.48xlarge", "s3, fsx-lustre", "43,200 GiB at 1000", "$25,920.00", "multi-node"):
+        assert words in text
+    warned = plan_storage(TrainingJob(instances=1000))
+    assert warned.summary_lines()[-1] == f"Warning: {warned.warnings[-1]}"
