@@ -311,6 +311,48 @@ def test_checkpoints_on_s3_alone_grow_the_lake_by_a_day_of_replaced_versions() -
     assert month == pytest.approx(30 * plan.demand.checkpoint_size_gib * 0.023, rel=1e-4)
 
 
+def test_requests_on_s3_alone_by_hand() -> None:
+    # 1 node for 100 h, 80 GiB every 60 minutes in parts of 8 MiB, a failure every 10 h; reads of 0.008 GB/s.
+    plan = plan_storage(
+        TrainingJob(
+            instances=1,
+            interface="object",
+            run_hours=100.0,
+            mtbf_hours=10.0,
+            checkpoint_size_gib=80.0,
+            checkpoint_interval_minutes=60.0,
+        )
+    )
+    parts = 80 * 128
+    puts, gets = 100 * parts, 10 * parts + 0.008e9 * 360_000 / (8 * 2**20)
+    expected = puts * 0.005 / 1000 + gets * 0.0004 / 1000
+    assert plan.cost.run_usd.requests_and_transfer == pytest.approx(expected, abs=0.01)
+
+
+def test_requests_and_transfer_on_express_by_hand() -> None:
+    # As above on 600 nodes with 4,800 GiB; every sixth checkpoint is copied to the lake.
+    plan = plan_storage(
+        TrainingJob(
+            instances=600,
+            interface="object",
+            run_hours=100.0,
+            mtbf_hours=10.0,
+            checkpoint_size_gib=4800.0,
+            checkpoint_interval_minutes=60.0,
+            read_gb_per_s_per_accelerator=0.001,
+        )
+    )
+    parts, archived, read = 4800 * 128, 100 / 6, 4.8e9 * 360_000
+    express = (
+        100 * parts * 0.00113 / 1000
+        + ((10 + archived) * parts + read / (8 * 2**20)) * 0.00003 / 1000
+        + 100 * 4800 * 0.0032
+        + ((10 + archived) * 4800 + read / 2**30) * 0.0006
+    )
+    assert plan.cost.run_usd.requests_and_transfer == pytest.approx(express + archived * parts * 0.005 / 1000, rel=1e-4)
+    assert plan.cost.per_month_usd["s3-express"] == pytest.approx(3 * 4800 * 0.11)
+
+
 def test_money_without_a_price_is_null_and_the_stand_in_is_named() -> None:
     plan = plan_storage(TrainingJob(instances=64, region="us-west-2"))
     assert plan.cost.per_month_usd["fsx-lustre"] is None

@@ -366,7 +366,7 @@ def test_more_instances_never_remove_a_tier_that_the_same_interface_needed(
     checkpoint_interface=INTERFACES,
     rate=st.floats(0, 1000),
     size=st.none() | st.floats(1e-6, 1e9),
-    interval=st.none() | st.floats(0.001, 1e6),
+    interval=st.none() | st.floats(0.01, 1e6),
     mode=st.sampled_from([None, "sync"]),
     path=st.sampled_from([None, "ena", "ena-multi-ip", "efa"]),
     kind=st.sampled_from([None, "SCRATCH_2", "PERSISTENT_1"]),

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training_storage.planning import LustrePlan, StoragePlan, TrainingJob, catalog, plan_storage
+from training_storage.planning import LustrePlan, NoTierError, StoragePlan, TrainingJob, catalog, plan_storage
 from training_storage.planning.demand import (
+    Required,
     assess,
     effective_training_time_ratio,
     mean_time_between_failures_s,
@@ -317,6 +318,33 @@ def test_extra_metadata_iops_cost_money() -> None:
     assert after - before == pytest.approx((60_000 - 12_000) * 0.055)
 
 
+def test_parts_grow_where_an_object_would_have_more_than_10000() -> None:
+    # One accelerator writes 200 GiB as one object: parts of 20.48 MiB.
+    demand = plan(instances=1, instance_type="p5.4xlarge", checkpoint_size_gib=200.0, interface="object").demand
+    assert demand.put_per_s == pytest.approx(10_000 / (demand.checkpoint_interval_minutes * 60), rel=1e-3)
+
+
+@pytest.mark.parametrize(("together", "total"), [(True, 30), (False, 20)])
+def test_writing_adds_to_reading_only_beside_it_and_restoring_never(together: bool, total: float) -> None:
+    assert Required(read=10, write=20, restore=5, together=together).total == total
+    assert Required(read=10, write=20, restore=99, together=together).total == 99
+
+
+def test_asynchronous_writing_to_s3_shares_the_nodes_network_with_the_reads() -> None:
+    # 16 p4d have 200 GB/s over one address each; unet3d at 90 % use reads 186 of them.
+    result = plan(
+        instances=16,
+        instance_type="p4d.24xlarge",
+        interface="object",
+        workload="unet3d",
+        checkpoint_size_gib=10_000.0,
+        mtbf_hours=1.0,
+    )
+    left = 16 * 12.5e9 - 0.9 * result.demand.read_gb_per_s * 1e9
+    assert result.tiers == ("s3",)
+    assert result.demand.checkpoint_interval_minutes == pytest.approx(10_000 * GIB / left / 60, rel=1e-3)
+
+
 # Capacity
 
 
@@ -415,6 +443,17 @@ def test_clients_share_the_1024_efa_connections(instances: int, interfaces: int)
     assert lustre(instances=instances, network_path="efa").efa_interfaces_per_client == interfaces
 
 
+def test_a_client_is_bound_by_the_interfaces_that_it_gets() -> None:
+    # 512 clients get 2 interfaces of 100 Gbps each.
+    with pytest.raises(NoTierError, match=r"30 GB/s to fsx-lustre and moves at most 25 GB/s over efa"):
+        plan(instances=512, network_path="efa", read_gb_per_s_per_accelerator=30 / 8)
+
+
+def test_a_given_interval_does_not_widen_what_a_node_can_move() -> None:
+    result = plan(instances=1, interface="posix", workload="unet3d", checkpoint_interval_minutes=90.0)
+    assert result.job.network_path == "efa"
+
+
 def test_b300_uses_16_interfaces() -> None:
     system = lustre(instances=20, instance_type="p6-b300.48xlarge", network_path="efa")
     assert system.efa_interfaces_per_client == 16
@@ -429,7 +468,10 @@ def test_a_client_is_bound_per_server_without_efa() -> None:
 def test_scratch_writes_at_half_its_reads() -> None:
     tier = catalog.lustre.deployment_types()["SCRATCH_2"].throughputs[200]
     assert (tier.read_mb_per_s(1024), tier.write_mb_per_s(1024)) == (200, 100)
-    system = lustre(instances=17, lustre_deployment_type="SCRATCH_2")
+    result = plan(instances=17, lustre_deployment_type="SCRATCH_2")
+    system = result.fsx_lustre
+    assert system is not None
+    assert any("SCRATCH_2 does not replicate" in text for text in result.warnings)
     assert (system.deployment_type, system.per_unit_storage_throughput, system.metadata_iops) == (
         "SCRATCH_2",
         200,

@@ -76,20 +76,19 @@ class Whole:
 
 @dataclass(frozen=True, kw_only=True)
 class Number:
-    """A number from `minimum` (excluded if `above`) to `maximum`, in `unit`."""
+    """A number from `minimum` to `maximum`, in `unit`."""
 
     minimum: float = 0.0
     maximum: float
-    above: bool = False
     unit: str = ""
     example: float
 
     @property
     def allowed_words(self) -> str:
         """The bounds, the unit and an example."""
-        start = f"above {_plain_number(self.minimum)}" if self.above else f"from {_plain_number(self.minimum)}"
         unit = f" ({self.unit})" if self.unit else ""
-        return f"a number {start} to {_plain_number(self.maximum)}{unit}, for example {_plain_number(self.example)}"
+        least, most, example = map(_plain_number, (self.minimum, self.maximum, self.example))
+        return f"a number from {least} to {most}{unit}, for example {example}"
 
     def parse(self, name: str, text: str) -> float:
         """Read digits with an optional decimal point; no exponent, sign of plus, blank or underscore."""
@@ -105,8 +104,7 @@ class Number:
             not isinstance(value, bool)
             and isinstance(value, (int, float))
             and math.isfinite(value)
-            and (self.minimum < value if self.above else self.minimum <= value)
-            and value <= self.maximum
+            and self.minimum <= value <= self.maximum
         )
         if not fits:
             raise InvalidJobError(f"{name} must be {self.allowed_words}, got: {value!r}.")

@@ -164,6 +164,11 @@ def _check_network_path(job: TrainingJob, instance: catalog.InstanceType, region
 
 def _check_lustre_deployment_type(job: TrainingJob, region: catalog.Region) -> None:
     kind = job.lustre_deployment_type
-    if kind is not None and kind not in region.lustre_deployment_types:
-        allowed = ", ".join(region.lustre_deployment_types) or "none"
-        raise InvalidJobError(f"lustre_deployment_type must be one of {allowed} in {region.name}, got: {kind!r}.")
+    if kind is None or kind in region.lustre_deployment_types:
+        return
+    if not region.lustre_deployment_types:
+        raise InvalidJobError(
+            f"lustre_deployment_type must be left out in {region.name}, which has no fsx-lustre, got: {kind!r}."
+        )
+    allowed = ", ".join(region.lustre_deployment_types)
+    raise InvalidJobError(f"lustre_deployment_type must be one of {allowed} in {region.name}, got: {kind!r}.")
