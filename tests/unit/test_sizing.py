@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training_storage.planning import LustrePlan, NoTierError, StoragePlan, TrainingJob, catalog, plan_storage
+from training_storage.planning import (
+    LustrePlan,
+    NoTierError,
+    StoragePlan,
+    TrainingJob,
+    catalog,
+    configuration,
+    cost,
+    plan_storage,
+)
+from training_storage.planning import lustre as grid
 from training_storage.planning.demand import (
     Required,
     assess,
@@ -20,6 +30,7 @@ from training_storage.planning.demand import (
 )
 from training_storage.planning.outcome import Delivery, outcome
 from training_storage.planning.resolution import resolve
+from training_storage.planning.selection import choose_tiers
 from training_storage.planning.units import GB, GIB, MIB, SECONDS_PER_HOUR, bytes_per_s
 
 
@@ -345,6 +356,14 @@ def test_asynchronous_writing_to_s3_shares_the_nodes_network_with_the_reads() ->
     assert result.demand.checkpoint_interval_minutes == pytest.approx(10_000 * GIB / left / 60, rel=1e-3)
 
 
+def test_small_files_slow_reads_from_s3_but_not_restores() -> None:
+    situation = resolve(TrainingJob(instances=4, interface="object", mean_file_size_mib=0.1), environment_region=None)
+    needs = assess(situation)
+    found = configuration.configure(situation, needs, choose_tiers(situation, needs))
+    # One prefix gives 5,500 GET/s of parts just under 8 MiB, of which 32 shards of a checkpoint consist.
+    assert found.result.restore_s == pytest.approx(needs.checkpoint_bytes / (5500 * 8 * MIB), rel=0.01)
+
+
 # Capacity
 
 
@@ -371,10 +390,6 @@ def test_capacity_bound_jobs_get_a_low_tier_and_throughput_bound_ones_the_highes
 
 
 def test_no_other_size_or_tier_of_the_grid_costs_less() -> None:
-    from training_storage.planning import configuration, cost  # noqa: PLC0415
-    from training_storage.planning import lustre as grid  # noqa: PLC0415
-    from training_storage.planning.selection import choose_tiers  # noqa: PLC0415
-
     situation = resolve(TrainingJob(instances=256), environment_region=None)
     needs = assess(situation)
     chosen = configuration.configure(situation, needs, choose_tiers(situation, needs))
