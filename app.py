@@ -46,7 +46,7 @@ def build(app: App) -> StoragePlan | None:
 
 
 def main() -> int:
-    """Synthesize; on bad input print one line and return 2, so that no stack trace hides it."""
+    """Synthesize; return 2 for bad input, 1 for a failed validation, each without a stack trace that would hide it."""
     app = App()
     try:
         plan = build(app)
@@ -56,6 +56,9 @@ def main() -> int:
     except (PlanningError, ConstructError) as error:
         sys.stderr.write(f"training-storage: {error}\n")
         return 2
+    except RuntimeError as error:  # what jsii makes of CDK's own refusals, cdk-nag's among them
+        sys.stderr.write(f"training-storage: {error}\n")
+        return 1
     return 0
 
 

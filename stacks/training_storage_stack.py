@@ -108,15 +108,15 @@ class TrainingStorageStack(Stack):
     def _write_outputs(self) -> None:
         storage = self.storage
         lake, name = storage.data_lake, storage.job_name
-        self._output("DataLakeBucketName", lake.bucket.bucket_name, "Data lake")
-        self._output("DatasetsUri", lake.s3_uri("datasets/"), "Put training data here")
-        self._output("CheckpointsUri", lake.s3_uri(f"checkpoints/{name}/"), "Checkpoints worth keeping")
+        self._output("DataLakeUri", lake.derived_s3_uri(), "Data lake")
+        self._output("DatasetsUri", lake.derived_s3_uri("datasets/"), "Put training data here")
+        self._output("CheckpointsUri", lake.derived_s3_uri(f"checkpoints/{name}/"), "Checkpoints worth keeping")
         if storage.file_system:
             self._output("FileSystemId", storage.file_system.file_system_id, "FSx for Lustre")
             self._output("MountCommand", storage.file_system.mount_command(), "On a node, after mkdir /fsx")
             self._output(
                 "ImportDatasetsCommand",
-                storage.file_system.import_metadata_command(lake.s3_uri("datasets/")),
+                storage.file_system.import_metadata_command(lake.derived_s3_uri("datasets/")),
                 "Shows on /datasets what was in the lake before the link; later changes come by themselves",
             )
             self._output(

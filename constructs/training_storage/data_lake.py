@@ -69,14 +69,22 @@ class DataLakeBase(Construct):
         The bucket.
     encryption_key
         Its KMS key.
+    derived_bucket_name
+        The bucket's name made of account and Region, without a reference to the lake's stack: for outputs, which must
+        not pass on what another stack exports.
     """
 
     bucket: s3.IBucket
     encryption_key: kms.IKey
+    derived_bucket_name: str
 
     def s3_uri(self, prefix: str = "") -> str:
-        """Return `s3://bucket/prefix`."""
+        """Return `s3://bucket/prefix` with a reference to the bucket, so that what uses it waits for the lake."""
         return f"s3://{self.bucket.bucket_name}/{prefix}"
+
+    def derived_s3_uri(self, prefix: str = "") -> str:
+        """Return `s3://bucket/prefix` without a reference to the bucket."""
+        return f"s3://{self.derived_bucket_name}/{prefix}"
 
     def mark_linked(self) -> None:
         """Note that a file system of this app is linked to the lake; an imported lake has nothing to guard."""
@@ -185,6 +193,7 @@ class DataLake(DataLakeBase):
         self._linked = linked_elsewhere
 
         bucket_name = f"{bucket_name_prefix}-{Aws.ACCOUNT_ID}-{Aws.REGION}"
+        self.derived_bucket_name = bucket_name
         self.encryption_key: kms.Key = kms.Key(
             self,
             "Key",
@@ -351,6 +360,7 @@ class ImportedDataLake(DataLakeBase):
             way_out="dots break TLS host names and checkpoint writers",
         )
         super().__init__(scope, id)
+        self.derived_bucket_name = bucket_name
         self.encryption_key = kms.Key.from_key_arn(self, "Key", encryption_key_arn)
         self.bucket = s3.Bucket.from_bucket_attributes(
             self, "Bucket", bucket_name=bucket_name, encryption_key=self.encryption_key, region=Stack.of(self).region

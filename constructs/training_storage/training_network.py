@@ -119,7 +119,7 @@ class TrainingNetwork(Construct):
         self.subnet: ec2.ISubnet = [*self.vpc.private_subnets, *self.vpc.isolated_subnets][0]
         self._add_gateway_endpoints(s3_express=s3_express)
         if egress == "isolated":
-            self._add_interface_endpoints()
+            self._add_interface_endpoints(ip_range)
         self.flow_log_group = logs.LogGroup(
             self, "FlowLogs", retention=logs.RetentionDays.ONE_MONTH, removal_policy=RemovalPolicy.DESTROY
         )
@@ -133,7 +133,7 @@ class TrainingNetwork(Construct):
                 "S3Express", service=ec2.GatewayVpcEndpointAwsService.S3_EXPRESS, subnets=selection
             )
 
-    def _add_interface_endpoints(self) -> None:
+    def _add_interface_endpoints(self, ip_range: str) -> None:
         group = ec2.SecurityGroup(
             self,
             "EndpointSecurityGroup",
@@ -141,7 +141,7 @@ class TrainingNetwork(Construct):
             allow_all_outbound=False,
             description="Interface endpoints of the training network",
         )
-        group.add_ingress_rule(ec2.Peer.ipv4(self.vpc.vpc_cidr_block), ec2.Port.tcp(443), "HTTPS from the VPC")
+        group.add_ingress_rule(ec2.Peer.ipv4(ip_range), ec2.Port.tcp(443), "HTTPS from the VPC")
         for name, service in _NODE_APIS.items():
             self.vpc.add_interface_endpoint(
                 name,

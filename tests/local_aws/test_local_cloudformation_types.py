@@ -311,6 +311,29 @@ def test_role_and_its_kin_are_seen(local_aws: LocalAws, stacks: Any) -> None:
     assert local_aws.client("iam").get_role(RoleName=name)["Role"]["RoleName"] == name
 
 
+def test_alarm_on_metric_math_is_made_changed_and_deleted(stacks: Any) -> None:
+    name = _name("math")
+
+    def alarm(threshold: int) -> dict[str, Any]:
+        metric = {"MetricStat": {"Metric": {"Namespace": "n", "MetricName": "m"}, "Period": 60, "Stat": "Sum"}}
+        metrics = [{"Id": "a", "ReturnData": False, **metric}, {"Id": "b", "Expression": "a * 2"}]
+        properties = {
+            "ComparisonOperator": "GreaterThanThreshold",
+            "EvaluationPeriods": 1,
+            "Threshold": threshold,
+            "Metrics": metrics,
+        }
+        return {"Alarm": {"Type": "AWS::CloudWatch::Alarm", "Properties": properties}}
+
+    outputs = {"Arn": {"Value": {"Fn::GetAtt": ["Alarm", "Arn"]}}}
+    stacks.create(name, alarm(1), Outputs=outputs)
+    arn = f"arn:aws:cloudwatch:us-east-1:000000000000:alarm:{stacks.resource(name, 'Alarm')}"
+    assert stacks.outputs(name) == {"Arn": arn}
+    assert stacks.update(name, alarm(2), Outputs=outputs)["StackStatus"] == "UPDATE_COMPLETE"
+    assert stacks.outputs(name) == {"Arn": arn}
+    assert stacks.delete(name)["StackStatus"] == "DELETE_COMPLETE"
+
+
 # ---- directory buckets ----
 
 

@@ -21,7 +21,7 @@ def python_files(folder: Path) -> list[Path]:
 
 def imported_modules(path: Path) -> set[str]:
     """Return every module that a file imports, those for type checking included."""
-    modules = set()
+    modules: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             modules.update(alias.name for alias in node.names)

@@ -82,7 +82,8 @@ def arn_of(*, type_name: str, identifier: str, account: str, region: str) -> str
     _, service, resource = type_name.split("::")
     service = _SERVICES_IN_ARNS.get(service, service.lower())
     resource = _RESOURCES_IN_ARNS.get(type_name, resource.lower())
-    return f"arn:{partition_of(region)}:{service}:{region}:{account}:{resource}/{identifier}"
+    separator = ":" if type_name == "AWS::CloudWatch::Alarm" else "/"
+    return f"arn:{partition_of(region)}:{service}:{region}:{account}:{resource}{separator}{identifier}"
 
 
 def generated_name(*, schema: RegistrySchema, path: PropertyPath, stack_name: str, logical_id: str, seed: str) -> str:

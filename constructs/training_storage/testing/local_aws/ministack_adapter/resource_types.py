@@ -111,35 +111,53 @@ class _SchemaReplacements(dict[str, tuple[str, ...]]):
 
 
 def _validated(type_name: str, handler: Handler) -> Handler:
+    """Wrap ministack's handler: validate, check what it does not, and record what it refuses though AWS serves it."""
+    registry = _from_registry(type_name, None)
     wrapped = dict(handler)
     original_create = handler["create"]
 
     def create(logical_id: str, properties: dict[str, Any], stack_name: str) -> Any:  # noqa: ANN401 - as ministack's
         _validate(type_name, properties, logical_id)
+        if _BEYOND_MINISTACK.get(type_name, _never)(properties):
+            return registry["create"](logical_id, properties, stack_name)
         _BEFORE_CREATE.get(type_name, _nothing)(properties)
         made = original_create(logical_id, properties, stack_name)
         _AFTER_CREATE.get(type_name, _nothing_after)(made[0], properties)
-        return made
+        return made[0], _with_properties(made[1], properties)
 
     wrapped["create"] = create
     if "update" in handler:
         original_update = handler["update"]
 
-        def update(physical_id: str, old: dict[str, Any], new: dict[str, Any], stack_name: str, *rest: Any) -> Any:  # noqa: ANN401
-            _validate(type_name, new, str(rest[0]) if rest else physical_id)
+        def update(physical_id: str, old: dict[str, Any], new: dict[str, Any], stack_name: str, *rest: str) -> Any:  # noqa: ANN401
+            if (type_name, physical_id) in _ATTRIBUTES:
+                return registry["update"](physical_id, old, new, stack_name, *(rest or (physical_id,)))
+            _validate(type_name, new, rest[0] if rest else physical_id)
             _BEFORE_CREATE.get(type_name, _nothing)(new)
-            return original_update(physical_id, old, new, stack_name, *rest)
+            made = original_update(physical_id, old, new, stack_name, *rest)
+            return made[0], _with_properties(made[1], new)
 
         wrapped["update"] = update
     if "delete" in handler:
         original_delete = handler["delete"]
 
-        def delete(physical_id: str, properties: dict[str, Any], *rest: Any) -> Any:  # noqa: ANN401
+        def delete(physical_id: str, properties: dict[str, Any], *rest: str) -> Any:  # noqa: ANN401
+            if (type_name, physical_id) in _ATTRIBUTES:
+                return registry["delete"](physical_id, properties)
             _BEFORE_DELETE.get(type_name, _nothing)(physical_id)
             return original_delete(physical_id, properties, *rest)
 
         wrapped["delete"] = delete
     return wrapped
+
+
+def _with_properties(attributes: Mapping[str, Any], properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Let Fn::GetAtt read properties too (the CIDR block of a VPC); attributes of the same name win."""
+    return {**{name: value for name, value in properties.items() if not isinstance(value, dict)}, **attributes}
+
+
+def _never(_properties: Mapping[str, Any]) -> bool:
+    return False
 
 
 def _nothing(_value: Any) -> None:  # noqa: ANN401 - takes properties or an id
@@ -187,6 +205,10 @@ def _check_group_unused(physical_id: str) -> None:
         raise ValueError(message)
 
 
+# Properties with which ministack refuses a type that it serves otherwise: metric math.
+_BEYOND_MINISTACK: dict[str, Callable[[Mapping[str, Any]], bool]] = {
+    "AWS::CloudWatch::Alarm": lambda properties: "Metrics" in properties,
+}
 _BEFORE_CREATE: dict[str, Callable[[Any], None]] = {_SUBNET: _check_zone}
 _AFTER_CREATE: dict[str, Callable[[str, Mapping[str, Any]], None]] = {
     "AWS::EC2::VPC": _let_default_group_talk_to_itself,
@@ -218,8 +240,9 @@ def _from_registry(type_name: str, behaviour: Behaviour | None) -> Handler:
             seed=provisioners._NAME_SEED.get(),
         )
         made = registry_resource.create(schema=schema, behaviour=behaviour, properties=properties, place=place)
-        _ATTRIBUTES[type_name, made[0]] = made[1]
-        return made
+        attributes = _with_properties(made[1], properties)
+        _ATTRIBUTES[type_name, made[0]] = attributes
+        return made[0], attributes
 
     def update(
         physical_id: str, old: dict[str, Any], new: dict[str, Any], _stack_name: str, logical_id: str
@@ -228,7 +251,10 @@ def _from_registry(type_name: str, behaviour: Behaviour | None) -> Handler:
         registry_resource.update(
             behaviour=behaviour, physical_id=physical_id, old=_without_no_values(old), new=_without_no_values(new)
         )
-        return physical_id, _ATTRIBUTES.get((type_name, physical_id), {})
+        attributes = {**_ATTRIBUTES.get((type_name, physical_id), {})}
+        read_only = {name: attributes[name] for name in attributes if name not in old}
+        _ATTRIBUTES[type_name, physical_id] = _with_properties(read_only, _without_no_values(new))
+        return physical_id, _ATTRIBUTES[type_name, physical_id]
 
     def delete(physical_id: str, properties: dict[str, Any]) -> None:
         if behaviour is not None:

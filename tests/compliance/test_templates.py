@@ -1,0 +1,89 @@
+"""Every template that the app makes passes cfn-lint and cdk-nag, and both would notice a fault."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from aws_cdk import App, Environment, Stack, Validations
+from aws_cdk import aws_s3 as s3
+from cdk_nag import AwsSolutionsChecks
+from cfnlint.api import lint
+from cfnlint.config import ManualArgs
+
+from app import build
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# cfn-lint gives it for every Lambda function that CDK makes: an explicit dependency on a role that Ref implies.
+IGNORED = ["W3005"]
+
+
+def findings(template: dict[str, Any]) -> list[str]:
+    config = ManualArgs(regions=["us-east-1"], ignore_checks=IGNORED)
+    return [f"{match.rule.id} {match.path}: {match.message}" for match in lint(json.dumps(template), config=config)]
+
+
+def test_cfn_lint_finds_nothing(synthesize: Callable[..., dict[str, Any]], job: dict[str, str]) -> None:
+    templates = synthesize(**job)
+    assert len(templates) == 2
+    assert {name: findings(template) for name, template in templates.items()} == dict.fromkeys(templates, [])
+
+
+def test_cfn_lint_would_notice_an_unknown_property(synthesize: Callable[..., dict[str, Any]]) -> None:
+    template = synthesize(instances="256")["TrainingStorage"]
+    system = next(r for r in template["Resources"].values() if r["Type"] == "AWS::FSx::FileSystem")
+    system["Properties"]["LustreConfiguration"]["Turbo"] = True
+    assert any("Turbo" in finding for finding in findings(template))
+
+
+def app_for(job: dict[str, str], folder: Path) -> App:
+    flags = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
+    return App(context={**flags, **job}, outdir=str(folder))
+
+
+def violations(folder: Path) -> list[str]:
+    report = json.loads((folder / "validation-report.json").read_text(encoding="utf-8"))
+    return [violation["ruleName"] for plugin in report["pluginReports"] for violation in plugin["violations"]]
+
+
+@pytest.mark.parametrize("options", [{}, {"egress": "isolated"}], ids=["nat", "isolated"])
+def test_cdk_nag_has_no_unacknowledged_finding(job: dict[str, str], options: dict[str, str], tmp_path: Path) -> None:
+    app = app_for({**job, **options}, tmp_path)
+    build(app)
+    app.synth()
+    assert violations(tmp_path) == []
+
+
+def test_cdk_nag_would_notice_a_bucket_without_tls_in_the_same_app(tmp_path: Path) -> None:
+    app = app_for({"instances": "8"}, tmp_path)
+    build(app)
+    s3.Bucket(Stack(app, "Careless", env=Environment(region="us-east-1")), "Bucket")
+    with pytest.raises(RuntimeError, match="ValidationFailed"):
+        app.synth()
+    assert {"AwsSolutions-S1", "AwsSolutions-S10"} <= set(violations(tmp_path))
+
+
+def test_acknowledgements_cover_what_they_name_and_no_more(tmp_path: Path) -> None:
+    # The library acknowledges for its users too: a grant in a foreign app is clean, a careless one is not.
+    from aws_cdk import aws_iam as iam  # noqa: PLC0415
+
+    from training_storage import DataLake  # noqa: PLC0415
+
+    app = App(outdir=str(tmp_path))
+    stack = Stack(app, "Foreign", env=Environment(region="us-east-1"))
+    role = iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"))
+    lake = DataLake(stack, "Lake")
+    lake.grant_read(role, prefixes=["datasets/"])
+    role.add_to_policy(iam.PolicyStatement(actions=["s3:GetObject"], resources=[lake.bucket.arn_for_objects("*")]))
+    Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+    with pytest.raises(RuntimeError, match="ValidationFailed"):
+        app.synth()
+    wildcards = [name for name in violations(tmp_path) if "IAM5" in name]
+    assert len(wildcards) == 1
+    assert wildcards[0].endswith(".Arn>/*]")
