@@ -27,7 +27,7 @@ _CREDENTIALS = {"aws_access_key_id": ACCOUNT, "aws_secret_access_key": "local"}
 _HOST = "127.0.0.1"
 _SERVER = "training_storage.testing.local_aws.ministack_adapter.server"
 _START_SECONDS = 30.0
-_STOP_SECONDS = 10.0
+_STOP_SECONDS = 3.0
 _HIGHEST_PORT = 65535
 
 
@@ -129,6 +129,9 @@ class LocalAws:
             try:
                 process.wait(_STOP_SECONDS)
             except subprocess.TimeoutExpired:
+                # A custom resource that never answers keeps the server from ending by itself.
+                pass
+            finally:
                 process.kill()
                 process.wait()
         if self._folder is not None:
