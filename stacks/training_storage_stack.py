@@ -100,8 +100,8 @@ class TrainingStorageStack(Stack):
             Acknowledgment(id="Annotation::@aws-cdk/aws-ec2:noSubnetRouteTableId", reason="nothing is routed here")
         )
         Annotations.of(self).add_info(
-            f"Not checked at synth: {options.subnet_id} must be private, in zone {plan.zone_id}, with free addresses for"
-            " the nodes and file servers, and its route table must lead to gateway endpoints for S3 and S3 Express"
+            f"Not checked at synth: {options.subnet_id} must be private, in zone {plan.zone_id}, with addresses for the"
+            " nodes and file servers, and its route table must lead to gateway endpoints for S3 and S3 Express"
         )
         return vpc, vpc.private_subnets[0]
 

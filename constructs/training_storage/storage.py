@@ -92,7 +92,7 @@ class TrainingStorage(Construct):
         require_one_of(engine, ENGINES, what="engine")
         if plan.zone_id is None:
             raise ConstructError(
-                f"zone_id must be given: no zone of {plan.region} is known to offer {plan.job.instance_type}; for example"
+                f"zone_id must be given: no zone of {plan.region} is known to offer {plan.job.instance_type}; such as"
                 f" zone_id={catalog.region(plan.region).zone_id_prefix}-az1 ('aws ec2 describe-instance-type-offerings"
                 " --location-type availability-zone-id' lists the zones that do)"
             )

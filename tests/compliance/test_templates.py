@@ -32,7 +32,7 @@ def findings(template: dict[str, Any]) -> list[str]:
 def test_cfn_lint_finds_nothing(synthesize: Callable[..., dict[str, Any]], job: dict[str, str]) -> None:
     templates = synthesize(**job)
     assert len(templates) == 2
-    assert {name: findings(template) for name, template in templates.items()} == dict.fromkeys(templates, [])
+    assert {name: findings(template) for name, template in templates.items()} == {name: [] for name in templates}
 
 
 def test_cfn_lint_would_notice_an_unknown_property(synthesize: Callable[..., dict[str, Any]]) -> None:

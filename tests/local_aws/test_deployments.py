@@ -53,7 +53,7 @@ class Account:
         return text
 
     def deploy(self, folder: Path, **context: str) -> None:
-        """Synthesize the app in this process and deploy it through the CloudFormation API, as the CLI does but faster."""
+        """Synthesize the app in this process and deploy it through the CloudFormation API: quicker than the CLI."""
         flags = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
         app = App(context={**flags, **context}, outdir=str(folder))
         build(app)
