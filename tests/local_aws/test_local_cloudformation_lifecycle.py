@@ -287,6 +287,17 @@ def test_failing_custom_resource_keeps_its_function_when_a_creation_rolls_back(s
     assert set(_statuses(stacks, name)) == {"Guard", "Function", "Role"}
 
 
+def test_custom_resource_whose_function_breaks_down_fails_at_once(stacks: Any) -> None:
+    name = _name("broken")
+    resources = _stubborn()
+    resources["Function"]["Properties"]["Code"] = {
+        "ZipFile": "def handler(event, context):\n    raise KeyError('x1')\n"
+    }
+    stacks.create(name, resources)
+    assert "failed without an answer" in stacks.reasons(name)
+    assert "x1" in stacks.reasons(name)
+
+
 # ---- exports ----
 
 

@@ -176,7 +176,10 @@ def test_only_the_adapter_imports_ministack() -> None:
 
 def test_names_used_are_names_listed() -> None:
     listed = {name for inside in names.NAMES.values() for name in inside}
-    modules = "ec2|s3|ssm|stacks|handlers|engine|provisioners|cloudformation|changesets|ministack_app|router|responses"
+    modules = (
+        "ec2|s3|ssm|stacks|handlers|engine|provisioners|cloudformation|changesets|"
+        "lambda_svc|custom_resource|ministack_app|router|responses"
+    )
     for file in (_PACKAGE / "ministack_adapter").glob("*.py"):
         used: Any = re.findall(rf"\b(?:{modules})\.(_[a-z]\w+)", file.read_text(encoding="utf-8"))
         assert set(used) <= listed, file

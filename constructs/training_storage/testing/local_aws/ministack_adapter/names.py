@@ -53,6 +53,8 @@ NAMES: dict[str, tuple[str, ...]] = {
         "_resolve_refs",
         "_topological_sort",
     ),
+    "ministack.services.lambda_svc": ("_execute_function_with_config_scope",),
+    f"{_CLOUDFORMATION}.custom_resource": ("_pending", "deliver_response"),
     f"{_CLOUDFORMATION}.changesets": ("_RESOURCE_HANDLERS",),
     f"{_CLOUDFORMATION}.handlers": (
         "_ACTION_HANDLERS",

@@ -18,6 +18,7 @@ from training_storage.testing.local_aws.fsx.service import TARGET_PREFIX, FsxSer
 from training_storage.testing.local_aws.ministack_adapter import (
     conditions,
     creation_order,
+    custom_resources,
     express,
     resource_types,
     stack_rules,
@@ -70,6 +71,7 @@ def install() -> FsxService:
     stack_rules.install()
     conditions.install()
     creation_order.install()
+    custom_resources.install()
     _serve_fsx(service)
     _serve_directory_buckets()
     ec2._zone_name_for_az_id = _zone_name_of
