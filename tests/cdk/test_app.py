@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from aws_cdk import App, Stack
+from aws_cdk.assertions import Annotations, Match
 
 from app import build
 from training_storage import ConstructError
@@ -273,13 +274,17 @@ def test_synth_needs_no_credentials_and_says_the_plan_on_stderr_once(tmp_path: P
     assert "missing" not in manifest
 
 
-def test_missing_instances_is_an_error_on_the_stack_so_that_it_can_still_be_destroyed(tmp_path: Path) -> None:
-    result = run_app(tmp_path)
-    assert result.returncode == 0
-    manifest = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
-    entries = json.dumps(manifest["artifacts"]["TrainingStorage"].get("metadata", {})) + result.stderr
-    metadata = tmp_path / "TrainingStorage.metadata.json"
-    if metadata.exists():
-        entries += metadata.read_text(encoding="utf-8")
-    assert "instances is missing" in entries
-    assert "for example -c instances=256" in entries
+def test_missing_instances_is_an_error_on_the_stack_so_that_it_can_still_be_destroyed() -> None:
+    app = App(context=flags())
+    assert build(app) is None
+    stack = app.node.find_child(STORAGE)
+    assert isinstance(stack, Stack)
+    app.synth()
+    errors = Annotations.from_stack(stack).find_error("*", Match.string_like_regexp("instances is missing"))
+    assert [error.entry.data for error in errors] == [
+        "instances is missing: say how many instances train, for example -c instances=256"
+    ]
+
+
+def test_a_job_whose_number_is_missing_can_still_be_found_by_its_name(synthesize: Synthesize) -> None:
+    assert set(synthesize(name="alpha")) == {LAKE, "TrainingStorage-alpha"}

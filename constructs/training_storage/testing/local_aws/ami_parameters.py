@@ -29,7 +29,7 @@ def _names() -> list[str]:
         )
         names.extend(
             f"{_DEEP_LEARNING}/{architecture}/base-oss-nvidia-driver-gpu-{system}/latest/ami-id"
-            for system in ("al2023", "amazon-linux-2023", "ubuntu-22.04", "ubuntu-24.04")
+            for system in ("amazon-linux-2023", "ubuntu-22.04", "ubuntu-24.04")
         )
         names.extend(
             f"{_PCS}/{image}/{architecture}/latest/ami-id"
