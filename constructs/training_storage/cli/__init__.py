@@ -1,0 +1,72 @@
+"""The command ``training-storage``: one module a verb."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from training_storage.cli import plan
+from training_storage.cli.parser import OK, PROGRAM, Parser, refuse_unknown
+from training_storage.planning import NoTierError, PlanningError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+_DISTRIBUTION = "training-storage"
+_BAD_INPUT, _NO_TIER = 2, 3
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command.
+
+    Parameters
+    ----------
+    argv
+        Arguments without the program's name; those of the process if None.
+
+    Returns
+    -------
+    int
+        What the verb says; 2 for bad input, 3 where no tier can serve the job. Errors are one line on stderr.
+    """
+    try:
+        arguments = _parse(sys.argv[1:] if argv is None else argv)
+        run: int = arguments.run(arguments)
+    except NoTierError as error:
+        return _fail(error, _NO_TIER)
+    except PlanningError as error:
+        return _fail(error, _BAD_INPUT)
+    except BrokenPipeError:
+        # The reader has seen enough. Without this the interpreter complains again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    return run
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = Parser(
+        prog=PROGRAM, description="From one number to the right training storage on AWS.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"{PROGRAM} {_version()}")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=Parser)
+    plan.add_verb(verbs)
+    arguments, unknown = parser.parse_known_args(argv)
+    if unknown:
+        refuse_unknown(unknown[0], arguments)
+    return arguments
+
+
+def _version() -> str:
+    """Return the installed version; a source tree on the path has none."""
+    try:
+        return metadata.version(_DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+def _fail(error: PlanningError, code: int) -> int:
+    sys.stderr.write(f"{PROGRAM}: {' '.join(str(error).split())}\n")
+    return code

@@ -1,0 +1,55 @@
+"""``training-storage plan``: plan the storage of a job."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from training_storage.cli.parser import OK, PROGRAM, Verbs, write_whole
+from training_storage.planning import TrainingJob, plan_storage
+from training_storage.planning.errors import InvalidJobError
+from training_storage.planning.report import report_lines
+
+if TYPE_CHECKING:
+    import argparse
+
+#: Variables that name the caller's Region, the first that is set wins.
+_REGION_VARIABLES = ("CDK_DEFAULT_REGION", "AWS_REGION")
+
+
+def add_verb(verbs: Verbs) -> None:
+    """Add the verb with every field of a job as an option."""
+    parser = verbs.add_parser("plan", help="plan the storage of a training job", allow_abbrev=False)
+    for name in TrainingJob.field_names():
+        parser.add_argument(_option(name), dest=name, metavar="VALUE", help=TrainingJob.field_help(name))
+    parser.add_argument("--json", action="store_true", help="print the plan as JSON")
+    parser.add_argument(
+        "--out", metavar="FILE", help="write the plan as JSON to FILE as well, to deploy it with -c plan=FILE"
+    )
+    parser.add_argument("--force", action="store_true", help="let --out replace an existing file")
+    options = [*map(_option, TrainingJob.field_names()), "--json", "--out", "--force"]
+    parser.set_defaults(run=_run, options=options)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    values = {
+        name: value for name in TrainingJob.field_names() if (value := getattr(arguments, name, None)) is not None
+    }
+    if "instances" not in values:
+        raise InvalidJobError(
+            f"--instances is missing: say how many nodes the cluster has, for example {PROGRAM} plan --instances 256."
+        )
+    region = next((os.environ[name] for name in _REGION_VARIABLES if os.environ.get(name)), None)
+    plan = plan_storage(TrainingJob.from_strings(values), environment_region=region)
+    if arguments.out is not None:
+        write_whole(Path(arguments.out), plan.to_json(), force=arguments.force)
+    text = plan.to_json() if arguments.json else "\n".join(report_lines(plan)) + "\n"
+    sys.stdout.write(text)
+    sys.stdout.flush()
+    return OK
+
+
+def _option(field: str) -> str:
+    return "--" + field.replace("_", "-")
