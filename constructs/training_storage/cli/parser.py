@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from training_storage.planning.errors import InvalidJobError, did_you_mean
 
@@ -14,14 +14,17 @@ if TYPE_CHECKING:
 PROGRAM = "training-storage"
 OK = 0
 
-Verbs = argparse._SubParsersAction  # type: ignore[type-arg] # noqa: SLF001 -- argparse names it nowhere else
-
 
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line, like all the others."""
 
     def error(self, message: str) -> NoReturn:
+        """Raise InvalidJobError."""
         raise InvalidJobError(f"{message}. See {self.prog} --help.")
+
+
+# argparse gives the class of add_subparsers no public name.
+Verbs: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 
 def refuse_unknown(argument: str, arguments: argparse.Namespace) -> NoReturn:
