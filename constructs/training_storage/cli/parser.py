@@ -24,7 +24,7 @@ class Parser(argparse.ArgumentParser):
 
 
 # argparse gives the class of add_subparsers no public name.
-Verbs: TypeAlias = "argparse._SubParsersAction[Parser]"
+Verbs: TypeAlias = "argparse._SubParsersAction[Parser]"  # noqa: SLF001
 
 
 def refuse_unknown(argument: str, arguments: argparse.Namespace) -> NoReturn:
