@@ -91,7 +91,7 @@ class TrainingNetwork(Construct):
         )
         require_one_of(egress, EGRESS_CHOICES, what="egress")
         require_integer(addresses, what="addresses", minimum=0)
-        prefix = private_prefix(addresses, ip_range)
+        prefix = _private_prefix(addresses, ip_range)
         super().__init__(scope, id)
 
         private = ec2.SubnetConfiguration(
@@ -161,8 +161,12 @@ def _pin_to_zone(subnet: ec2.ISubnet, zone_id: str) -> None:
     resource.add_property_deletion_override("AvailabilityZone")
 
 
-def private_prefix(addresses: int, ip_range: str) -> int:
-    """Return the prefix length of the smallest subnet that holds `addresses`, the spare ones and AWS's own."""
+def _private_prefix(addresses: int, ip_range: str) -> int:
+    """Return the prefix length of the private subnet: always half of the range, whatever the number of addresses.
+
+    A subnet sized by the cluster would be replaced when the cluster grows, and the file system with it. Addresses cost
+    nothing.
+    """
     if is_token(ip_range):
         raise ConstructError(
             "ip_range must be known at synth, got a token: subnets are cut from it; for example '10.0.0.0/16'"
@@ -173,22 +177,18 @@ def private_prefix(addresses: int, ip_range: str) -> int:
         raise ConstructError(
             f"ip_range must be an IPv4 range with no host bits set, such as '10.0.0.0/16', got: {ip_range!r}"
         ) from None
-    if not _LARGEST_SUBNET_PREFIX <= network.prefixlen <= _PUBLIC_SUBNET_PREFIX:
-        raise ConstructError(f"ip_range must be from /16 to /28, got: {ip_range}; for example '10.0.0.0/16'")
-    needed = addresses + _SPARE_ADDRESSES + _RESERVED_ADDRESSES
-    prefix = 32 - (needed - 1).bit_length()
-    if prefix <= network.prefixlen:
+    if not _LARGEST_SUBNET_PREFIX <= network.prefixlen < _PUBLIC_SUBNET_PREFIX:
+        raise ConstructError(f"ip_range must be from /16 to /27, got: {ip_range}; for example '10.0.0.0/16'")
+    most = maximum_addresses(ip_range)
+    if addresses > most:
         raise ConstructError(
-            f"addresses must be at most {maximum_addresses(ip_range)} in {ip_range}, got: {addresses};"
+            f"addresses must be at most {most} in {ip_range}, got: {addresses};"
             " use a larger ip_range (up to /16) or a VPC and subnet of your own"
         )
-    return prefix
+    return network.prefixlen + 1
 
 
 def maximum_addresses(ip_range: str = DEFAULT_IP_RANGE) -> int:
-    """Return how many addresses nodes and file servers can take in a network made in `ip_range`.
-
-    The public subnet of the NAT gateway comes from the same range, so the private one has half of it at most.
-    """
+    """Return how many addresses nodes and file servers can take in a network made in `ip_range`."""
     half = ipaddress.IPv4Network(ip_range).num_addresses // 2
     return max(half - _SPARE_ADDRESSES - _RESERVED_ADDRESSES, 0)

@@ -288,3 +288,19 @@ def test_missing_instances_is_an_error_on_the_stack_so_that_it_can_still_be_dest
 
 def test_a_job_whose_number_is_missing_can_still_be_found_by_its_name(synthesize: Synthesize) -> None:
     assert set(synthesize(name="alpha")) == {LAKE, "TrainingStorage-alpha"}
+
+
+REPLACING_PROPERTIES = {
+    "AWS::EC2::VPC": ("CidrBlock",),
+    "AWS::EC2::Subnet": ("AvailabilityZoneId", "CidrBlock", "VpcId"),
+    "AWS::EC2::SecurityGroup": ("GroupDescription", "GroupName", "VpcId"),
+    "AWS::FSx::FileSystem": ("FileSystemType", "FileSystemTypeVersion", "KmsKeyId", "SecurityGroupIds", "SubnetIds"),
+    "AWS::FSx::DataRepositoryAssociation": ("DataRepositoryPath", "FileSystemId", "FileSystemPath"),
+}
+
+
+def test_more_instances_change_nothing_that_replaces_the_file_system(synthesize: Synthesize) -> None:
+    few, many = (synthesize(instances=count)[STORAGE]["Resources"] for count in ("17", "2000"))
+    for identifier, resource in few.items():
+        for name in REPLACING_PROPERTIES.get(resource["Type"], ()):
+            assert many[identifier]["Properties"].get(name) == resource["Properties"].get(name), (identifier, name)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training_storage import ConstructError, TrainingNetwork
-from training_storage.training_network import private_prefix
+from training_storage.training_network import maximum_addresses
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,22 +107,19 @@ def test_the_default_security_group_is_closed(stack: Stack, resources: Synthesiz
     assert len(resources(stack).of_type("Custom::VpcRestrictDefaultSG")) == 1
 
 
-@pytest.mark.parametrize(
-    ("addresses", "prefix"),
-    [(0, 23), (251, 23), (252, 22), (256 + 18, 22), (2000 + 42, 20), (16_123, 18), (16_124, 17), (32_507, 17)],
-)
-def test_the_private_subnet_is_the_smallest_that_holds_the_cluster(
-    stack: Stack, resources: Synthesize, addresses: int, prefix: int
-) -> None:
+@pytest.mark.parametrize("addresses", [0, 1, 274, 2042, 32_507])
+def test_a_growing_cluster_never_replaces_its_subnet(stack: Stack, resources: Synthesize, addresses: int) -> None:
+    # The file system lives in the subnet: a changed range would replace both.
     TrainingNetwork(stack, "Network", zone_id="use1-az4", addresses=addresses)
-    assert subnets(resources(stack))["Private"]["CidrBlock"] == f"10.0.0.0/{prefix}"
+    found = subnets(resources(stack))
+    assert (found["Private"]["CidrBlock"], found["Public"]["CidrBlock"]) == ("10.0.0.0/17", "10.0.128.0/28")
 
 
 @settings(max_examples=200)
-@given(st.integers(min_value=0, max_value=32_507))
-def test_any_cluster_that_is_accepted_fits_beside_awss_five_addresses(addresses: int) -> None:
-    network = ipaddress.IPv4Network(f"10.0.0.0/{private_prefix(addresses, '10.0.0.0/16')}")
-    assert network.num_addresses - 5 >= addresses
+@given(st.integers(min_value=16, max_value=27))
+def test_what_is_accepted_fits_beside_awss_five_addresses(length: int) -> None:
+    half = ipaddress.IPv4Network(f"10.0.0.0/{length + 1}")
+    assert maximum_addresses(f"10.0.0.0/{length}") <= max(half.num_addresses - 5, 0)
 
 
 @pytest.mark.parametrize("addresses", [32_508, 100_000])
@@ -131,7 +128,7 @@ def test_a_cluster_too_large_for_the_range_is_refused_with_the_most_that_fits(st
         TrainingNetwork(stack, "Network", zone_id="use1-az4", addresses=addresses)
 
 
-@pytest.mark.parametrize("ip_range", ["10.0.0.1/16", "10.0.0.0/8", "10.0.0.0", "nonsense", "10.0.0.0/29"])
+@pytest.mark.parametrize("ip_range", ["10.0.0.1/16", "10.0.0.0/8", "10.0.0.0", "nonsense", "10.0.0.0/28"])
 def test_an_unusable_address_range_is_refused(stack: Stack, ip_range: str) -> None:
     with pytest.raises(ConstructError, match=r"ip_range must be .*got: "):
         TrainingNetwork(stack, "Network", zone_id="use1-az4", addresses=1, ip_range=ip_range)
