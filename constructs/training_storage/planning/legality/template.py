@@ -1,0 +1,201 @@
+"""The same rules for any CloudFormation template: who refers to whom is read, functions are left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from training_storage.planning import catalog
+from training_storage.planning.legality import buckets, engine, security_groups
+from training_storage.planning.legality.express import AccessPoint
+from training_storage.planning.legality.finding import Finding, Unknown, located
+from training_storage.planning.legality.intrinsics import is_intrinsic, symbol
+from training_storage.planning.legality.properties import read_directory_bucket, read_file_system, read_link, text
+from training_storage.planning.legality.shared_key import SharedKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from training_storage.planning.catalog import Region
+    from training_storage.planning.legality.links import Link
+    from training_storage.planning.legality.lustre_spec import FileSystem
+
+FILE_SYSTEM = "AWS::FSx::FileSystem"
+LINK = "AWS::FSx::DataRepositoryAssociation"
+DIRECTORY_BUCKET = "AWS::S3Express::DirectoryBucket"
+ACCESS_POINT = "AWS::S3Express::AccessPoint"
+EXPRESS_POLICY = "AWS::S3Express::BucketPolicy"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TemplateFinding:
+    """A finding and the resource that it is about."""
+
+    logical_id: str
+    finding: Finding
+
+
+@dataclass(frozen=True, kw_only=True)
+class TemplateReport:
+    """What is illegal in a template, and what could not be checked (one line each)."""
+
+    findings: tuple[TemplateFinding, ...]
+    skipped: tuple[str, ...]
+
+
+@dataclass(kw_only=True)
+class Stack:
+    """The resources of one template, by type, as far as they are plain."""
+
+    resources: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    skipped: list[str] = field(default_factory=list)
+
+    def of_type(self, kind: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Yield logical id and properties of the resources of a type."""
+        for logical_id, resource in self.resources.items():
+            if resource.get("Type") == kind:
+                yield logical_id, self.properties(logical_id)
+
+    def properties(self, logical_id: str) -> Mapping[str, Any]:
+        """Return the properties of a resource; empty where they are a function."""
+        properties = self.resources[logical_id].get("Properties")
+        return properties if isinstance(properties, Mapping) and not is_intrinsic(properties) else {}
+
+    def conditional(self, logical_id: str) -> bool:
+        """Whether a resource may not be there."""
+        return "Condition" in self.resources[logical_id]
+
+
+def check_template(template: Mapping[str, Any], *, region: str | None = None) -> TemplateReport:
+    """Return everything in `template` that the services would refuse.
+
+    Parameters
+    ----------
+    template
+        A CloudFormation template, parsed.
+    region
+        Where it will be deployed; rules about Regions are left out without it.
+    """
+    stack = _read(template)
+    known = catalog.regions().get(region) if region else None
+    if region and known is None:
+        stack.skipped.append(f"Region {region} is not in the catalog: its limits are not checked")
+    found: list[TemplateFinding] = []
+    linked = _links_by_file_system(stack)
+    systems = dict(_file_systems(stack, region=known, linked=linked, found=found))
+    _check_links(stack, linked=linked, systems=systems, region=known, found=found)
+    _check_directory_buckets(stack, region=known, found=found)
+    for logical_id, properties in stack.of_type(ACCESS_POINT):
+        _add(found, logical_id, engine.check_access_point(AccessPoint(name=text(properties, "Name"))))
+    if not region and any(
+        resource.get("Type") in (FILE_SYSTEM, DIRECTORY_BUCKET) for resource in stack.resources.values()
+    ):
+        stack.skipped.append("Region: not known, so its limits are not checked (give --region)")
+    return TemplateReport(findings=tuple(found), skipped=tuple(stack.skipped))
+
+
+def _read(template: Mapping[str, Any]) -> Stack:
+    stack = Stack()
+    resources = template.get("Resources")
+    if not isinstance(resources, Mapping) or is_intrinsic(resources):
+        stack.skipped.append("Resources: none that can be read")
+        return stack
+    for name in ("Transform", "Fn::Transform"):
+        if name in template:
+            stack.skipped.append(f"{name}: what macros add or change is not seen")
+    for logical_id, resource in resources.items():
+        if not isinstance(resource, Mapping) or not isinstance(resource.get("Type"), str):
+            stack.skipped.append(f"{logical_id}: not a plain resource")
+            continue
+        stack.resources[str(logical_id)] = resource
+        if resource["Type"] in (FILE_SYSTEM, LINK, DIRECTORY_BUCKET) and is_intrinsic(resource.get("Properties")):
+            stack.skipped.append(f"{logical_id}.Properties: known only at deployment")
+    return stack
+
+
+def _links_by_file_system(stack: Stack) -> dict[str, list[str]]:
+    """Return the links of each file system by how the template calls it: ``${Id}`` or a literal id."""
+    by_system: dict[str, list[str]] = {}
+    for logical_id, properties in stack.of_type(LINK):
+        by_system.setdefault(symbol(properties.get("FileSystemId")), []).append(logical_id)
+    return by_system
+
+
+def _file_systems(
+    stack: Stack, *, region: Region | None, linked: dict[str, list[str]], found: list[TemplateFinding]
+) -> Iterator[tuple[str, FileSystem]]:
+    keys: dict[str, list[str]] = {}
+    for logical_id, properties in stack.of_type(FILE_SYSTEM):
+        kind = text(properties, "FileSystemType")
+        if kind != "LUSTRE":
+            if isinstance(kind, Unknown):
+                stack.skipped.append(f"{logical_id}.FileSystemType: known only at deployment")
+            continue
+        own = [link for name in _names_of(logical_id) for link in linked.get(name, [])]
+        system = read_file_system(properties, region=region, linked=any(not stack.conditional(link) for link in own))
+        _add(found, logical_id, engine.check_file_system(system))
+        _add(found, logical_id, security_groups.check_groups(stack, logical_id, system))
+        stack.skipped += [f"{logical_id}.{name}: known only at deployment" for name in system.unknown_fields()]
+        if "KmsKeyId" in properties:
+            keys.setdefault(symbol(properties["KmsKeyId"]), []).append(logical_id)
+        for name in _names_of(logical_id):
+            yield name, system
+    for key, users in keys.items():
+        _add(found, users[-1], engine.check_shared_key(SharedKey(key=key, file_systems=len(users))))
+
+
+def _names_of(logical_id: str) -> tuple[str, ...]:
+    """Return how a template refers to a file system: Ref and GetAtt give the same id."""
+    return (f"${{{logical_id}}}", f"${{{logical_id}.Id}}")
+
+
+def _check_links(
+    stack: Stack,
+    *,
+    linked: dict[str, list[str]],
+    systems: dict[str, FileSystem],
+    region: Region | None,
+    found: list[TemplateFinding],
+) -> None:
+    for group in _groups(linked):
+        before: list[Link] = []
+        for logical_id in group:
+            properties = stack.properties(logical_id)
+            system = systems.get(symbol(properties.get("FileSystemId")))
+            link = read_link(properties, file_system=system, file_system_region=region.name if region else None)
+            _add(found, logical_id, engine.check_link(link))
+            stack.skipped += [f"{logical_id}.{name}: known only at deployment" for name in link.unknown_fields()]
+            if stack.conditional(logical_id):
+                stack.skipped.append(f"{logical_id}: conditional, so not compared with the other links")
+                continue
+            _add(found, logical_id, engine.check_link_beside(link, before))
+            before.append(link)
+    for logical_id, finding in buckets.check_linked_buckets(stack):
+        found.append(TemplateFinding(logical_id=logical_id, finding=finding))
+
+
+def _groups(linked: dict[str, list[str]]) -> Iterator[list[str]]:
+    """Yield the links of each file system; ``${Id}`` and ``${Id.Id}`` are the same."""
+    merged: dict[str, list[str]] = {}
+    for name, links in linked.items():
+        merged.setdefault(name.removesuffix(".Id}").removesuffix("}"), []).extend(links)
+    yield from merged.values()
+
+
+def _check_directory_buckets(stack: Stack, *, region: Region | None, found: list[TemplateFinding]) -> None:
+    policies = list(stack.of_type(EXPRESS_POLICY))
+    for logical_id, properties in stack.of_type(DIRECTORY_BUCKET):
+        names = {f"${{{logical_id}}}", symbol(properties.get("BucketName"))}
+        own = [policy for _, policy in policies if symbol(policy.get("Bucket")) in names]
+        bucket = read_directory_bucket(properties, region=region, lifecycle_granted=buckets.lifecycle_granted(own))
+        _add(found, logical_id, engine.check_directory_bucket(bucket))
+        stack.skipped += [f"{logical_id}.{name}: known only at deployment" for name in bucket.unknown_fields()]
+    for logical_id, properties in policies:
+        _add(found, logical_id, engine.check_express_policy(buckets.express_policy(properties)))
+
+
+def _add(found: list[TemplateFinding], logical_id: str, findings: tuple[Finding, ...]) -> None:
+    for finding in findings:
+        path = f"Properties.{finding.location}" if finding.location else ""
+        found.append(TemplateFinding(logical_id=logical_id, finding=located(finding, path)))
