@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aws_cdk import Stack
 from aws_cdk import aws_fsx as fsx
 from constructs import Construct
 
 from training_storage.lustre_file_system import LustreFileSystem, keep_forever
+from training_storage.planning import legality
 from training_storage.planning.catalog.lustre import association_limits
-from training_storage.validation import ConstructError, is_token, require_integer, require_match, require_one_of
+from training_storage.validation import ConstructError, is_token, known, refuse, require_match, say_unchecked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from aws_cdk import IResource
 
     from training_storage.data_lake import DataLakeBase
 
@@ -63,23 +67,30 @@ class DataRepositoryAssociation(Construct):
         batch_import_metadata_on_create: bool = False,
         imported_file_chunk_size_mib: int | None = None,
     ) -> None:
-        _require_legal_path(file_system_path)
         _require_legal_prefix(prefix)
-        _require_events(import_events, "import_events")
-        _require_events(export_events, "export_events")
-        limits = association_limits()
+        _require_list(import_events, "import_events")
+        _require_list(export_events, "export_events")
         chunk_size_mib = (
-            limits.chunk_size_mib_default if imported_file_chunk_size_mib is None else imported_file_chunk_size_mib
+            association_limits().chunk_size_mib_default
+            if imported_file_chunk_size_mib is None
+            else imported_file_chunk_size_mib
         )
-        require_integer(
-            chunk_size_mib, what="imported_file_chunk_size_mib", minimum=1, maximum=limits.chunk_size_mib_maximum
+        spec = legality.Link(
+            file_system_path=known(file_system_path),
+            data_repository_path=known(f"s3://${{{data_lake.node.path}}}/{prefix}"),
+            chunk_size_mib=known(chunk_size_mib),
+            import_events=tuple(map(known, import_events)),
+            export_events=tuple(map(known, export_events)),
+            file_system=file_system.spec,
+            file_system_region=_region(file_system),
+            bucket_region=_region(data_lake.bucket),
         )
-        _require_room(file_system, file_system_path)
-        for link in file_system.links:
-            _require_disjoint_paths(file_system_path, link.file_system_path)
-            if link.data_lake is data_lake:
-                _require_disjoint_prefixes(prefix, link.prefix)
+        others = [link.spec for link in file_system.links]
+        refuse((*legality.check_link(spec), *legality.check_link_beside(spec, others)))
         super().__init__(scope, id)
+        #: The link as the rules see it.
+        self.spec: legality.Link = spec
+        say_unchecked(self, spec.unknown_fields())
         self.file_system_path: str = file_system_path
         self.data_lake: DataLakeBase = data_lake
         self.prefix: str = prefix
@@ -125,15 +136,6 @@ def _policies(
     )
 
 
-def _require_legal_path(path: str) -> None:
-    require_match(
-        path,
-        r"/|(/[^/\0]+)+/?",
-        what="file_system_path",
-        allowed="an absolute directory of the file system such as '/datasets'",
-    )
-
-
 def _require_legal_prefix(prefix: str) -> None:
     require_match(
         prefix,
@@ -143,45 +145,12 @@ def _require_legal_prefix(prefix: str) -> None:
     )
 
 
-def _require_events(events: Sequence[str], what: str) -> None:
+def _require_list(events: Sequence[str], what: str) -> None:
     if isinstance(events, str):
         raise ConstructError(f"{what} must be a list such as ['NEW', 'CHANGED'], got: {events!r}")
-    for event in events:
-        require_one_of(event, association_limits().events, what=what)
-    if len(set(events)) != len(events):
-        raise ConstructError(f"{what} must name each event once, got: {', '.join(events)}")
 
 
-def _require_room(file_system: LustreFileSystem, path: str) -> None:
-    most = association_limits().per_file_system_maximum
-    if len(file_system.links) >= most:
-        raise ConstructError(
-            f"a file system must have at most {most} data repository associations, got: one more ({path});"
-            " link a common parent prefix instead"
-        )
-
-
-def _require_disjoint_paths(path: str, other: str) -> None:
-    if is_token(path) or is_token(other):
-        return
-    ours, theirs = path.rstrip("/") + "/", other.rstrip("/") + "/"
-    if "/" in (ours, theirs):
-        raise ConstructError(
-            f"file_system_path '/' must be the only data repository association of a file system, got: {path}"
-            f" beside {other}; link directories such as '/datasets' instead"
-        )
-    if ours.startswith(theirs) or theirs.startswith(ours):
-        raise ConstructError(
-            f"file_system_path must not lie within or around another linked path, got: {path} beside {other};"
-            " choose a directory of its own"
-        )
-
-
-def _require_disjoint_prefixes(prefix: str, other: str) -> None:
-    if is_token(prefix) or is_token(other):
-        return
-    if prefix.startswith(other) or other.startswith(prefix):
-        raise ConstructError(
-            f"prefix must not lie within or around another linked prefix, got: {prefix!r} beside {other!r};"
-            " choose a prefix of its own"
-        )
+def _region(resource: IResource | LustreFileSystem) -> str | None:
+    """Return the Region of a resource, or None where it is known only at deployment."""
+    name = Stack.of(resource).region if isinstance(resource, LustreFileSystem) else resource.env.region
+    return None if is_token(name) else name

@@ -9,7 +9,9 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3express as s3express
 from constructs import Construct
 
-from training_storage.validation import ConstructError, is_token, require_integer, require_match
+from training_storage.planning import legality
+from training_storage.planning.catalog.limits import express_naming
+from training_storage.validation import known, refuse, region_of, say_unchecked
 
 if TYPE_CHECKING:
     from aws_cdk import aws_kms as kms
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["DirectoryBucket"]
 
 ZONE_ID_PATTERN = r"[a-z]{2,5}\d-az\d+"
-_NAME_MAXIMUM_CHARACTERS = 63
 _INCOMPLETE_UPLOAD_DAYS = 1
 
 
@@ -59,18 +60,22 @@ class DirectoryBucket(Construct):
         encryption_key: kms.IKey | None = None,
         expiration_days: int | None = None,
     ) -> None:
-        require_match(
-            zone_id,
-            ZONE_ID_PATTERN,
-            what="zone_id",
-            allowed="an Availability Zone id such as 'use1-az4', not a zone name",
-            way_out="'aws ec2 describe-availability-zones' lists ZoneId beside ZoneName",
+        spec = legality.DirectoryBucket(
+            name=known(base_name),
+            base_only=True,
+            zone_id=known(zone_id),
+            redundancy="SingleAvailabilityZone",
+            algorithm="aws:kms" if encryption_key else "AES256",
+            kms_key=legality.UNKNOWN if encryption_key else None,
+            expires=True,
+            expiration_days=known(expiration_days),
+            lifecycle_granted=True,
+            region=region_of(scope),
         )
-        if base_name is not None:
-            _require_legal_name(base_name, zone_id)
-        if expiration_days is not None:
-            require_integer(expiration_days, what="expiration_days", minimum=1)
+        refuse(legality.check_directory_bucket(spec))
         super().__init__(scope, id)
+        # A key is always a token, and nothing about it is checked.
+        say_unchecked(self, (name for name in spec.unknown_fields() if name != "kms_key"))
         self.zone_id = zone_id
         self._encryption_key = encryption_key
 
@@ -146,30 +151,7 @@ class DirectoryBucket(Construct):
 
 
 def _full_name(base_name: str, zone_id: str) -> str:
-    return f"{base_name}--{zone_id}--x-s3"
-
-
-def _require_legal_name(base_name: str, zone_id: str) -> None:
-    if is_token(base_name) or is_token(zone_id):
-        return
-    require_match(
-        base_name,
-        r"[a-z0-9]([a-z0-9-]*[a-z0-9])?",
-        what="base_name",
-        allowed="lowercase letters, digits and hyphens, beginning and ending with a letter or digit",
-        way_out="the zone id and '--x-s3' are appended",
-    )
-    if base_name.endswith("-x-s3") or base_name.startswith("xn--"):
-        raise ConstructError(
-            f"base_name must not begin with 'xn--' nor end with '-x-s3', got: {base_name!r};"
-            " the zone id and '--x-s3' are appended"
-        )
-    suffix_length = len(_full_name("", zone_id))
-    if len(base_name) + suffix_length > _NAME_MAXIMUM_CHARACTERS:
-        raise ConstructError(
-            f"base_name must have at most {_NAME_MAXIMUM_CHARACTERS - suffix_length} characters in zone {zone_id},"
-            f" got: {base_name!r} ({len(base_name)})"
-        )
+    return f"{base_name}--{zone_id}{express_naming().suffix}"
 
 
 def _encryption(key: kms.IKey | None) -> s3express.CfnDirectoryBucket.BucketEncryptionProperty:

@@ -13,9 +13,10 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from training_storage.acknowledgements import acknowledge_wildcards
-from training_storage.planning import catalog
+from training_storage.planning import catalog, legality
+from training_storage.planning.catalog.limits import lustre_limits
 from training_storage.security_group_rules import SecurityGroupRules
-from training_storage.validation import ConstructError, is_token, require_integer, require_match, require_one_of
+from training_storage.validation import is_token, known, refuse, region_of, require_one_of, say_unchecked
 
 if TYPE_CHECKING:
     from aws_cdk import aws_kms as kms
@@ -25,14 +26,11 @@ if TYPE_CHECKING:
 __all__ = ["LustreFileSystem"]
 
 _LOG_GROUP_PREFIX = "/aws/fsx/"  # FSx accepts no other destination (CreateFileSystem, LustreLogCreateConfiguration).
-_LOG_LEVELS = ("DISABLED", "WARN_ONLY", "ERROR_ONLY", "WARN_ERROR")
-_COMPRESSIONS = ("LZ4", "NONE")
-_VERSIONS = ("2.15",)  # FSx: "A FileSystemTypeVersion of '2.15' is required" for a metadata configuration.
-_DEPLOYMENT_TYPE = "PERSISTENT_2"
+_TIERING = "INTELLIGENT_TIERING"
 
 
 class LustreFileSystem(Construct):
-    """A PERSISTENT_2 SSD file system in one subnet, with metadata configuration, logs and encryption.
+    """A file system in one subnet; by default PERSISTENT_2 on SSD with metadata configuration, logs and encryption.
 
     It owns two security groups: its own, and a client group that every node attaches. The rules between them go by
     group id both ways, and the file system waits for every one of them. CloudFormation never deletes the file system
@@ -44,19 +42,36 @@ class LustreFileSystem(Construct):
         Where in the construct tree.
     vpc, subnet
         The network. A Lustre file system lives in exactly one subnet; clients should be in the same zone.
+    deployment_type
+        PERSISTENT_2; PERSISTENT_1, which lacks metadata configuration and EFA; SCRATCH_2, which lacks these and a KMS
+        key, and does not replicate data: a failed server loses what is not in the lake. `lacks` lists it.
+    storage_type
+        SSD; HDD (PERSISTENT_1), which needs `drive_cache_type`; INTELLIGENT_TIERING (PERSISTENT_2), which cannot be
+        linked to the lake and takes `throughput_capacity` instead of capacity and throughput.
     storage_capacity_gib
-        1,200 or a multiple of 2,400 GiB; with EFA a multiple of the step of the throughput tier.
+        1,200 or a multiple of 2,400 GiB; with EFA a multiple of the step of the throughput tier; on HDD a multiple of
+        6,000 (12 MB/s per TiB) or 1,800 (40); None for INTELLIGENT_TIERING.
     per_unit_storage_throughput
-        MB/s per TiB: 125, 250, 500 or 1000.
+        MB/s per TiB: 125, 250, 500 or 1000; for PERSISTENT_1 50, 100 or 200 on SSD, 12 or 40 on HDD; None for
+        SCRATCH_2, which has 200, and for INTELLIGENT_TIERING.
+    throughput_capacity
+        MB/s of INTELLIGENT_TIERING, a multiple of 4,000.
+    small_tiering_throughput
+        Accept 1,000 and 2,000 MB/s as well, about which AWS's sources disagree (docs/decisions/0005).
+    read_cache_gib
+        SSD read cache of INTELLIGENT_TIERING: None lets it follow the throughput (5 GiB per MB/s), 0 is none.
+    drive_cache_type
+        READ adds an SSD cache of 20 % to HDD, NONE adds none; only for HDD.
     metadata_iops
-        Provisioned metadata IOPS; None lets FSx choose by capacity (AUTOMATIC). The metadata configuration is always
-        written, because it cannot be added to a file system that was made without one.
+        Provisioned metadata IOPS; None lets FSx choose by capacity (AUTOMATIC), on INTELLIGENT_TIERING 6,000. The
+        metadata configuration is always written for PERSISTENT_2, because it cannot be added to a file system that was
+        made without one.
     efa_enabled
         Elastic Fabric Adapter and GPUDirect Storage; only at creation.
     data_compression
         LZ4 or NONE.
     encryption_key
-        KMS key; the AWS-managed one if none is given. It must outlive the file system.
+        KMS key; the AWS-managed one if none is given. It must outlive the file system. SCRATCH_2 takes none.
     log_level
         DISABLED, WARN_ONLY, ERROR_ONLY or WARN_ERROR.
     log_group
@@ -64,7 +79,7 @@ class LustreFileSystem(Construct):
     weekly_maintenance_start_time
         d:HH:MM in UTC with d from 1 (Monday) to 7; FSx chooses if none is given.
     file_system_type_version
-        Lustre version; 2.15 is the only one with metadata configuration and EFA.
+        Lustre version; 2.15 is the only one with metadata configuration and EFA. China has 2.12 at most.
 
     Attributes
     ----------
@@ -88,8 +103,14 @@ class LustreFileSystem(Construct):
         *,
         vpc: ec2.IVpc,
         subnet: ec2.ISubnet,
-        storage_capacity_gib: int,
-        per_unit_storage_throughput: int,
+        deployment_type: str = "PERSISTENT_2",
+        storage_type: str = "SSD",
+        storage_capacity_gib: int | None = None,
+        per_unit_storage_throughput: int | None = None,
+        throughput_capacity: int | None = None,
+        small_tiering_throughput: bool = False,
+        read_cache_gib: int | None = None,
+        drive_cache_type: str | None = None,
         metadata_iops: int | None = None,
         efa_enabled: bool = False,
         data_compression: str = "LZ4",
@@ -99,32 +120,42 @@ class LustreFileSystem(Construct):
         weekly_maintenance_start_time: str | None = None,
         file_system_type_version: str = "2.15",
     ) -> None:
-        _require_legal_size(storage_capacity_gib, per_unit_storage_throughput, efa_enabled=efa_enabled)
-        _require_legal_metadata(metadata_iops)
-        require_one_of(data_compression, _COMPRESSIONS, what="data_compression")
-        require_one_of(log_level, _LOG_LEVELS, what="log_level")
         require_one_of(
-            file_system_type_version,
-            _VERSIONS,
-            what="file_system_type_version",
-            way_out="older versions have no metadata configuration and no EFA",
+            deployment_type,
+            ("PERSISTENT_2", "PERSISTENT_1", "SCRATCH_2"),
+            what="deployment_type",
+            way_out="SCRATCH_1 cannot be linked and is not made here",
         )
-        if weekly_maintenance_start_time is not None:
-            require_match(
-                weekly_maintenance_start_time,
-                r"[1-7]:([01]\d|2[0-3]):[0-5]\d",
-                what="weekly_maintenance_start_time",
-                allowed="d:HH:MM with d from 1 (Monday) to 7, such as '7:03:00'",
-            )
-        if log_group is not None and not is_token(log_group.log_group_name):
-            require_match(
-                log_group.log_group_name,
-                f"{_LOG_GROUP_PREFIX}.+",
-                what="log_group",
-                allowed=f"a log group whose name begins with {_LOG_GROUP_PREFIX}",
-            )
+        second = deployment_type == "PERSISTENT_2"
+        tiering = storage_type == _TIERING
+        metadata = _metadata(metadata_iops, tiering=tiering) if second or metadata_iops is not None else None
+        cache = _read_cache(read_cache_gib) if tiering or read_cache_gib is not None else None
+        spec = legality.FileSystem(
+            deployment_type=known(deployment_type),
+            storage_type=known(storage_type),
+            storage_capacity_gib=known(storage_capacity_gib),
+            per_unit_storage_throughput=known(per_unit_storage_throughput),
+            throughput_capacity=known(throughput_capacity),
+            small_tiering_throughput=small_tiering_throughput,
+            file_system_type_version=known(file_system_type_version),
+            metadata=metadata,
+            efa_enabled=known(efa_enabled),
+            drive_cache_type=known(drive_cache_type),
+            read_cache=cache,
+            encryption_key=legality.UNKNOWN if encryption_key else None,
+            logging=legality.Logging(level=known(log_level), group=_group_name(log_group)),
+            data_compression=known(data_compression),
+            weekly_maintenance_start_time=known(weekly_maintenance_start_time),
+            subnets=1,
+            region=region_of(scope),
+        )
+        refuse(legality.check_file_system(spec))
         super().__init__(scope, id)
         self.links: list[DataRepositoryAssociation] = []
+        #: The file system as the rules see it; links are checked against it.
+        self.spec: legality.FileSystem = spec
+        # A key is always a token, and nothing about it is checked.
+        say_unchecked(self, (name for name in spec.unknown_fields() if name != "encryption_key"))
 
         self.security_group = ec2.SecurityGroup(
             self, "SecurityGroup", vpc=vpc, allow_all_outbound=False, description="FSx for Lustre file servers"
@@ -159,21 +190,33 @@ class LustreFileSystem(Construct):
             "Resource",
             file_system_type="LUSTRE",
             file_system_type_version=file_system_type_version,
-            storage_type="SSD",
+            storage_type=storage_type,
             storage_capacity=storage_capacity_gib,
             subnet_ids=[subnet.subnet_id],
             security_group_ids=[self.security_group.security_group_id],
             kms_key_id=encryption_key.key_arn if encryption_key else None,
             lustre_configuration=fsx.CfnFileSystem.LustreConfigurationProperty(
-                deployment_type=_DEPLOYMENT_TYPE,
+                deployment_type=deployment_type,
                 per_unit_storage_throughput=per_unit_storage_throughput,
                 data_compression_type=data_compression,
-                efa_enabled=efa_enabled,
-                metadata_configuration=_metadata_configuration(metadata_iops),
+                throughput_capacity=throughput_capacity,
+                drive_cache_type=drive_cache_type,
+                data_read_cache_configuration=None
+                if cache is None
+                else fsx.CfnFileSystem.DataReadCacheConfigurationProperty(
+                    sizing_mode=str(cache.sizing_mode), size_gib=read_cache_gib or None
+                ),
+                # Types that never speak EFA do not take the property either.
+                efa_enabled=efa_enabled if second else None,
+                metadata_configuration=None
+                if metadata is None
+                else fsx.CfnFileSystem.MetadataConfigurationProperty(
+                    mode=str(metadata.mode), iops=_iops(metadata_iops, tiering=tiering)
+                ),
                 log_configuration=self._log_configuration(log_level),
                 weekly_maintenance_start_time=weekly_maintenance_start_time,
-                # Linked file systems have no backups: their durable copy is the lake.
-                automatic_backup_retention_days=0,
+                # Linked file systems have no backups: their durable copy is the lake. Scratch has none at all.
+                automatic_backup_retention_days=None if deployment_type == "SCRATCH_2" else 0,
             ),
             tags=[CfnTag(key="Name", value=self._unique_name())],
         )
@@ -192,6 +235,11 @@ class LustreFileSystem(Construct):
     def resource(self) -> fsx.CfnFileSystem:
         """The L1 resource."""
         return self._resource
+
+    @property
+    def lacks(self) -> tuple[str, ...]:
+        """What this file system cannot do that PERSISTENT_2 on SSD can, in words."""
+        return legality.lacks(self.spec)
 
     def mount_command(self, directory: str = "/fsx") -> str:
         """Return the command that mounts the file system on a client (options: FSx guide, mounting from EC2)."""
@@ -277,29 +325,28 @@ def keep_forever(resource: fsx.CfnFileSystem | fsx.CfnDataRepositoryAssociation)
     resource.cfn_options.update_replace_policy = CfnDeletionPolicy.RETAIN
 
 
-def _metadata_configuration(iops: int | None) -> fsx.CfnFileSystem.MetadataConfigurationProperty:
-    if iops is None:
-        return fsx.CfnFileSystem.MetadataConfigurationProperty(mode="AUTOMATIC")
-    return fsx.CfnFileSystem.MetadataConfigurationProperty(mode="USER_PROVISIONED", iops=iops)
+def _iops(iops: int | None, *, tiering: bool) -> int | None:
+    """Return the metadata IOPS; Intelligent-Tiering gets the ones that every source allows."""
+    return lustre_limits().tiering_metadata_iops_default if iops is None and tiering else iops
 
 
-def _require_legal_metadata(iops: int | None) -> None:
-    if iops is not None:
-        require_one_of(iops, catalog.lustre.metadata_iops_steps(), what="metadata_iops", way_out="None lets FSx choose")
+def _metadata(iops: int | None, *, tiering: bool) -> legality.MetadataConfiguration:
+    provisioned = _iops(iops, tiering=tiering)
+    if provisioned is None:
+        return legality.MetadataConfiguration(mode="AUTOMATIC")
+    return legality.MetadataConfiguration(mode="USER_PROVISIONED", iops=known(provisioned))
 
 
-def _require_legal_size(capacity_gib: int, throughput: int, *, efa_enabled: bool) -> None:
-    kind = catalog.lustre.deployment_types()[_DEPLOYMENT_TYPE]
-    require_one_of(throughput, kind.throughputs, what="per_unit_storage_throughput (MB/s per TiB)")
-    if is_token(capacity_gib):
-        return
-    require_integer(capacity_gib, what="storage_capacity_gib", minimum=1)
-    if is_token(throughput) or kind.is_legal(capacity_gib=capacity_gib, per_unit=throughput, efa=efa_enabled):
-        return
-    allowed = (
-        f"a multiple of {kind.throughputs[throughput].efa_increment_gib} with EFA at {throughput} MB/s per TiB"
-        if efa_enabled
-        else f"{kind.capacity_minimum_gib} or a multiple of {kind.capacity_increment_gib}"
-    )
-    following = kind.round_up_gib(capacity_gib=capacity_gib, per_unit=throughput, efa=efa_enabled)
-    raise ConstructError(f"storage_capacity_gib must be {allowed}, got: {capacity_gib}; the next is {following}")
+def _read_cache(size_gib: int | None) -> legality.ReadCache:
+    if size_gib is None:
+        return legality.ReadCache(sizing_mode="PROPORTIONAL_TO_THROUGHPUT_CAPACITY")
+    if size_gib == 0:
+        return legality.ReadCache(sizing_mode="NO_CACHE")
+    return legality.ReadCache(sizing_mode="USER_PROVISIONED", size_gib=known(size_gib))
+
+
+def _group_name(group: logs.ILogGroup | None) -> str | legality.Unknown | None:
+    """Return the name of the caller's log group; that of a group made in this app is no business of the rules."""
+    if group is None or is_token(group.log_group_name):
+        return None
+    return group.log_group_name

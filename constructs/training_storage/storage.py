@@ -141,25 +141,23 @@ class TrainingStorage(Construct):
         return self.plan.job.name or "default"
 
     def _make_file_system(self, plan: LustrePlan) -> LustreFileSystem:
-        require_one_of(
-            plan.deployment_type,
-            ("PERSISTENT_2",),
-            what="lustre_deployment_type",
-            way_out="other types cannot be deployed in this version",
-        )
+        scratch = plan.deployment_type == "SCRATCH_2"
         file_system = LustreFileSystem(
             self,
             "FileSystem",
             vpc=self.vpc,
             subnet=self.subnet,
+            deployment_type=plan.deployment_type,
             storage_capacity_gib=plan.storage_capacity_gib,
-            per_unit_storage_throughput=plan.per_unit_storage_throughput,
+            # Scratch has one throughput, which is no parameter.
+            per_unit_storage_throughput=None if scratch else plan.per_unit_storage_throughput,
             # What comes with the capacity is left to FSx, so that it grows with it.
             metadata_iops=plan.metadata_iops if plan.metadata_mode == "USER_PROVISIONED" else None,
             efa_enabled=plan.efa_enabled,
             file_system_type_version=plan.file_system_type_version,
             # The lake's key: a key of this stack would be scheduled for deletion with it, under a retained file system.
-            encryption_key=self.data_lake.encryption_key,
+            # Scratch takes no key.
+            encryption_key=None if scratch else self.data_lake.encryption_key,
         )
         for link in plan.data_repository_associations:
             DataRepositoryAssociation(

@@ -1,23 +1,77 @@
 """Checks that every construct runs on its inputs before CDK sees them.
 
 CDK and cfn-lint accept nearly every illegal storage configuration; the service then refuses it after minutes or
-hours. Each check here says what is wrong, the value got, what is allowed and the way out, in one line.
-Tokens (values known only at deployment) are passed over: nothing can be said about them at synth.
+hours. What AWS accepts is in `training_storage.planning.legality`; the checks here are of the arguments themselves.
+Each says what is wrong, the value got, what is allowed and the way out, in one line.
+Tokens (values known only at deployment) are passed over: nothing can be said about them at synth, which
+`say_unchecked` says once.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from aws_cdk import Token
+from aws_cdk import Annotations, Stack, Token
+
+from training_storage.planning import catalog
+from training_storage.planning.legality import UNKNOWN, Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+
+    from constructs import IConstruct
+
+    from training_storage.planning.legality import Finding
+
+_Value = TypeVar("_Value")
 
 
 class ConstructError(ValueError):
-    """A construct was given a value that AWS would refuse, or that would lose data."""
+    """A construct was given a value that AWS would refuse, or that would lose data.
+
+    Parameters
+    ----------
+    message
+        One line.
+    findings
+        What the rules found, if they did.
+    """
+
+    def __init__(self, message: str, *, findings: Sequence[Finding] = ()) -> None:
+        super().__init__(message)
+        self.findings = tuple(findings)
+
+
+def refuse(findings: Iterable[Finding]) -> None:
+    """Refuse what the rules found, all of it at once and in one line.
+
+    Raises
+    ------
+    ConstructError
+        If there is a finding.
+    """
+    found = tuple(findings)
+    if found:
+        raise ConstructError(" Also: ".join(finding.message for finding in found), findings=found)
+
+
+def known(value: _Value) -> _Value | Unknown:
+    """Return `value` for the rules: UNKNOWN if it is known only at deployment."""
+    return UNKNOWN if is_token(value) else value
+
+
+def region_of(scope: IConstruct) -> catalog.Region | None:
+    """Return the Region of the stack around `scope`, or None where it is not known at synth or to the catalog."""
+    name = Stack.of(scope).region
+    return None if is_token(name) else catalog.regions().get(name)
+
+
+def say_unchecked(construct: IConstruct, fields: Iterable[str]) -> None:
+    """Note once on `construct` which `fields` could not be checked, because they are known only at deployment."""
+    names = ", ".join(fields)
+    if names:
+        Annotations.of(construct).add_info(f"known only at deployment, so not checked at synth: {names}")
 
 
 def is_token(value: object) -> bool:

@@ -232,7 +232,7 @@ BAD_VALUES: list[tuple[dict[str, str], str]] = [
         {"instances": "32", "region": "eu-central-1", "instance_type": "g6.48xlarge"},
         "zone_id must be given: .*euc1-az1",
     ),
-    ({"instances": "32", "lustre_deployment_type": "SCRATCH_2"}, "lustre_deployment_type must be one of PERSISTENT_2"),
+    ({"instances": "32", "lustre_deployment_type": "SCRATCH_1"}, "lustre_deployment_type must be one of PERSISTENT_2"),
 ]
 
 

@@ -154,9 +154,12 @@ def test_a_capacity_off_the_grid_is_refused_and_the_next_is_named(
         make(stack, vpc, storage_capacity_gib=capacity, per_unit_storage_throughput=throughput, efa_enabled=efa)
 
 
-@pytest.mark.parametrize("throughput", [0, 50, 200, 300, 1001])
-def test_a_throughput_that_persistent_2_lacks_is_refused(stack: Stack, vpc: ec2.Vpc, throughput: int) -> None:
-    with pytest.raises(ConstructError, match=rf"must be one of 125, 250, 500, 1000, got: {throughput}$"):
+@pytest.mark.parametrize(("throughput", "nearest"), [(0, 125), (50, 125), (200, 250), (300, 250), (1001, 1000)])
+def test_a_throughput_that_persistent_2_lacks_is_refused_and_the_nearest_is_named(
+    stack: Stack, vpc: ec2.Vpc, throughput: int, nearest: int
+) -> None:
+    words = f"must be one of 125, 250, 500, 1000, got: {throughput}; the nearest is {nearest}$"
+    with pytest.raises(ConstructError, match=words):
         make(stack, vpc, per_unit_storage_throughput=throughput)
 
 

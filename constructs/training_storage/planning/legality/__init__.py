@@ -10,6 +10,7 @@ from training_storage.planning.legality.engine import (
     check_link,
     check_link_beside,
     check_linked_bucket,
+    lacks,
     rules,
 )
 from training_storage.planning.legality.express import AccessPoint, DirectoryBucket, ExpressPolicy
@@ -56,6 +57,7 @@ __all__ = [
     "check_linked_bucket",
     "check_plan",
     "check_template",
+    "lacks",
     "read_directory_bucket",
     "read_file_system",
     "read_link",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from training_storage.planning.catalog.limits import lustre_limits
 from training_storage.planning.legality import (
     clients,
     express,
@@ -15,6 +16,8 @@ from training_storage.planning.legality import (
     security_groups,
     shared_key,
 )
+from training_storage.planning.legality.finding import Unknown
+from training_storage.planning.legality.lustre_spec import SCRATCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -74,6 +77,22 @@ def check_shared_key(shared: SharedKey) -> tuple[Finding, ...]:
 def check_efa_clients(given: EfaClients) -> tuple[Finding, ...]:
     """Return why clients would not reach a file system over EFA."""
     return _run(clients.RULES, given)
+
+
+def lacks(system: FileSystem) -> tuple[str, ...]:
+    """Return what a file system cannot do that PERSISTENT_2 on SSD can, in words."""
+    missing = []
+    if system.deployment_type != "PERSISTENT_2":
+        missing += ["metadata configuration", "EFA and GPUDirect Storage"]
+    if system.deployment_type in SCRATCH:
+        missing += ["replication", "backups", "a KMS key of your own", "throughput that can be changed"]
+    if system.storage_type == "HDD":
+        missing += ["low latency", "throughput that can be changed"]
+    if system.tiering:
+        missing += ["links to S3", "a fixed capacity", "throughput that can be reduced"]
+    elif not isinstance(system.version, Unknown) and system.version not in lustre_limits().link_versions:
+        missing.append("links to S3")
+    return tuple(dict.fromkeys(missing))
 
 
 def rules() -> Mapping[str, Rule[Any]]:
