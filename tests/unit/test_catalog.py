@@ -312,5 +312,5 @@ def test_quotas_have_codes() -> None:
 def test_a_price_that_is_not_known_is_none() -> None:
     known = prices.catalog_prices()
     assert known.lustre_storage(region="us-west-2", deployment_type="PERSISTENT_2", per_unit=125) is None
-    assert known.s3(region="us-west-2", item="storage_per_gib_month") is None
-    assert known.express(region="us-east-1", item="storage_per_gib_month") == 0.11
+    assert known.item(region="us-west-2", path=("s3", "storage_per_gib_month")) is None
+    assert known.item(region="us-east-1", path=("s3-express", "storage_per_gib_month")) == 0.11

@@ -152,18 +152,26 @@ def test_small_files_on_objects_come_with_the_advice_to_pack_shards() -> None:
     assert "Pack the small files" in warnings(instances=4, interface="object", mean_file_size_mib=0.1)
 
 
-def test_alternatives_are_those_that_the_rules_name() -> None:
-    assert [a.tiers for a in select(instances=8, interface="posix").alternatives] == [("s3", "s3-files")]
-    (packed,) = select(instances=4, mean_file_size_mib=0.1).alternatives
-    assert (packed.tiers, packed.configuration) == (S3, {"packed_shards": True})
-    assert [a.tiers for a in select(instances=500, interface="object").alternatives] == [EXPRESS]
+def test_alternatives_that_a_rule_names_are_costed() -> None:
+    files = select(instances=8, interface="posix").alternatives[-1]
+    assert (files.tiers, "cannot deploy s3-files" in files.why_not) == (("s3", "s3-files"), True)
+    packed = select(instances=4, mean_file_size_mib=0.1).alternatives[-1]
+    assert packed.tiers == S3
+    assert packed.configuration["packed_shards"] is True
+    for alternative in (files, packed):
+        assert alternative.per_month_usd is not None
+        assert alternative.run_usd is not None
 
 
-def test_express_is_an_alternative_from_1000_accelerators_on() -> None:
+def test_express_is_named_from_1000_accelerators_on() -> None:
     # 8 accelerators each: 124 x 8 = 992, 125 x 8 = 1000.
-    assert select(instances=124, interface="object").alternatives == ()
-    assert [a.tiers for a in select(instances=125, interface="object").alternatives] == [EXPRESS]
-    assert select(instances=125).alternatives == ()
+    def why(instances: int, interface: str | None) -> str:
+        found = select(instances=instances, interface=interface).alternatives
+        return next(a.why_not for a in found if a.tiers == EXPRESS)
+
+    assert "The rule counts instances; by its 1000 accelerators" in why(125, "object")
+    assert "The rule counts instances" not in why(124, "object")
+    assert "The rule counts instances" not in why(125, None)
 
 
 def test_multi_node_tells_object_code_what_to_do() -> None:
@@ -287,7 +295,10 @@ def test_data_that_must_be_hot_is_not_moved_away() -> None:
 
 
 def test_what_no_tier_can_deliver_is_refused_with_the_numbers() -> None:
-    with pytest.raises(NoTierError, match=r"22.9 GB/s to fsx-lustre and moves at most 12.5 GB/s over ena") as refusal:
+    with pytest.raises(
+        NoTierError,
+        match=r"22.9 GB/s \(25.4 at full accelerator use\) to fsx-lustre and moves at most 12.5 GB/s over ena",
+    ) as refusal:
         select(instances=64, workload="unet3d", network_path="ena")
     assert "\n" not in str(refusal.value)
 

@@ -14,6 +14,7 @@ from training_storage.planning import (
     NoTierError,
     StoragePlan,
     TrainingJob,
+    bill,
     catalog,
     configuration,
     cost,
@@ -179,7 +180,7 @@ def test_the_slowest_rank_sets_a_synchronous_stall() -> None:
             write_beside_reads_bytes_per_s=1e12,
             rank_bytes_per_s=12.5e9 / 8,
         ),
-        run_hours=720,
+        run_s=720 * 3600,
     )
     assert result is not None
     assert result.stall_s == pytest.approx(13.125 * GIB / (12.5e9 / 8))
@@ -393,32 +394,35 @@ def test_no_other_size_or_tier_of_the_grid_costs_less() -> None:
     situation = resolve(TrainingJob(instances=256), environment_region=None)
     needs = assess(situation)
     chosen = configuration.configure(situation, needs, choose_tiers(situation, needs))
-    request = grid.Request(
+    request = grid.request(
+        situation,
         required=needs.required(reads=True, checkpoints=True, targets=True),
         capacity_bytes=3 * needs.checkpoint_bytes,
         path="ena",
     )
     totals = {}
-    for system in grid.candidates(situation, request, limit_gib=100_800):
-        rate = system.read_bytes_per_s
-        result = outcome(
-            needs=needs,
-            delivery=Delivery(
-                read_bytes_per_s=rate,
-                write_bytes_per_s=rate,
-                restore_bytes_per_s=rate,
-                write_beside_reads_bytes_per_s=rate - needs.read_bytes_per_s,
-                rank_bytes_per_s=12.5e9 / 8,
-            ),
-            run_hours=720,
-        )
-        assert result is not None
-        layout = cost.Layout(
-            choice=chosen.choice, file_system=system, metadata_iops=None, hot_bytes=0.0, express_bytes=0.0
-        )
-        totals[system.tier.per_unit, system.capacity_gib] = cost.ranking_total_usd(
-            situation=situation, needs=needs, layout=layout, result=result
-        )
+    for tier in request.throughputs:
+        for gib in grid.sizes_gib(request, tier, limit_gib=100_800):
+            system = grid.file_system(request, tier, gib)
+            rate = system.read_bytes_per_s
+            result = outcome(
+                needs=needs,
+                delivery=Delivery(
+                    read_bytes_per_s=rate,
+                    write_bytes_per_s=rate,
+                    restore_bytes_per_s=rate,
+                    write_beside_reads_bytes_per_s=rate - needs.read_bytes_per_s,
+                    rank_bytes_per_s=12.5e9 / 8,
+                ),
+                run_s=720 * 3600,
+            )
+            assert result is not None
+            layout = bill.Layout(
+                choice=chosen.choice, file_system=system, metadata_iops=None, hot_bytes=0.0, express_bytes=0.0
+            )
+            totals[tier.per_unit, gib] = cost.ranking_usd(
+                situation=situation, needs=needs, layout=layout, result=result
+            ).total
     assert len(totals) > 40
     assert min(totals, key=totals.__getitem__) == (1000, 43_200)
     assert chosen.total_usd == pytest.approx(min(totals.values()))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
-from importlib import metadata
 from typing import TYPE_CHECKING
 
-from training_storage.cli import plan
+from training_storage.cli import plan, prices
 from training_storage.cli.parser import OK, PROGRAM, Parser, refuse_unknown
 from training_storage.planning import NoTierError, PlanningError
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Sequence
 
 _DISTRIBUTION = "training-storage"
@@ -50,17 +49,29 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = Parser(
         prog=PROGRAM, description="From one number to the right training storage on AWS.", allow_abbrev=False
     )
-    parser.add_argument("--version", action="version", version=f"{PROGRAM} {_version()}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=Parser)
     plan.add_verb(verbs)
+    prices.add_verb(verbs)
     arguments, unknown = parser.parse_known_args(argv)
     if unknown:
         refuse_unknown(unknown[0], arguments)
     return arguments
 
 
+class _Version(argparse.Action):
+    """Prints the version; only then are the distribution's metadata loaded, which takes longer than a plan."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        """Print and exit."""
+        sys.stdout.write(f"{PROGRAM} {_version()}\n")
+        parser.exit()
+
+
 def _version() -> str:
     """Return the installed version; a source tree on the path has none."""
+    from importlib import metadata  # noqa: PLC0415 -- see _Version
+
     try:
         return metadata.version(_DISTRIBUTION)
     except metadata.PackageNotFoundError:

@@ -7,17 +7,20 @@ quota is part of every step. Assumed budgets are targets: they are dropped, with
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from training_storage.planning import catalog, cost, lustre, objects
+from training_storage.planning.bill import Layout
 from training_storage.planning.errors import NoTierError
+from training_storage.planning.grid_search import least_total
 from training_storage.planning.outcome import Delivery, Outcome, outcome
 from training_storage.planning.selection import EXPRESS, LUSTRE, S3, Choice
 from training_storage.planning.units import GB, GIB
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from training_storage.planning.demand import Needs, Required
     from training_storage.planning.resolution import Situation
@@ -27,11 +30,28 @@ _LUSTRE_PATHS = ("ena", "efa", "efa-gds")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Configuration:
-    """The chosen tiers with their sizes, and what they make of the run."""
+class Attempt:
+    """One step of the search: where data is read from, over which path, with or without targets and quota."""
 
-    layout: cost.Layout
+    choice: Choice
     path: str
+    targets: bool
+    within_quota: bool
+    demand_reason: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """The chosen tiers with their sizes, what they deliver, and what they make of the run.
+
+    `request` is what the file system was asked for, `stores` what the object tiers in use deliver.
+    """
+
+    attempt: Attempt
+    layout: Layout
+    stores: Mapping[str, objects.ObjectStore]
+    request: lustre.Request | None
+    delivery: Delivery
     result: Outcome
     prefixes_required: Required
     total_usd: float
@@ -42,17 +62,49 @@ class Configuration:
         """The tiers and rules, the rule ``demand`` included."""
         return self.layout.choice
 
+    @property
+    def path(self) -> str:
+        """The network path of the nodes."""
+        return self.attempt.path
+
 
 @dataclass(frozen=True, kw_only=True)
-class _Attempt:
-    """One step of the search: where data is read from, over which path, with or without targets and quota."""
+class _Arrangement:
+    """An attempt whose object tiers meet the demand; a file system is still to be found."""
 
-    choice: Choice
-    path: str
-    targets: bool
-    within_quota: bool
-    demand_reason: str | None = None
-    warnings: tuple[str, ...] = ()
+    situation: Situation
+    needs: Needs
+    attempt: Attempt
+    stores: Mapping[str, objects.ObjectStore]
+    hot_bytes: float
+    express_bytes: float
+    request: lustre.Request | None
+
+    def outcome(self, delivery: Delivery) -> Outcome | None:
+        """Return what the run comes to, or None if checkpoints would never be complete."""
+        return outcome(needs=self.needs, delivery=delivery, run_s=self.situation.run_s)
+
+    def layout(self, file_system: lustre.FileSystem | None) -> Layout:
+        """Return what is to be costed."""
+        choice = self.attempt.choice
+        return Layout(
+            choice=choice,
+            file_system=file_system,
+            metadata_iops=None
+            if file_system is None
+            else lustre.metadata_iops(self.needs, file_system=file_system, reads=choice.read_tier == LUSTRE),
+            hot_bytes=self.hot_bytes,
+            express_bytes=self.express_bytes,
+        )
+
+    def weigh(self, file_system: lustre.FileSystem) -> cost.RankingUsd:
+        """Return the money that `file_system` is ranked by; infinite where checkpoints would never be complete."""
+        result = self.outcome(_delivery(self, file_system))
+        if result is None:
+            return cost.RankingUsd(0.0, math.inf)
+        return cost.ranking_usd(
+            situation=self.situation, needs=self.needs, layout=self.layout(file_system), result=result
+        )
 
 
 def configure(situation: Situation, needs: Needs, choice: Choice) -> Configuration:
@@ -76,22 +128,22 @@ def configure(situation: Situation, needs: Needs, choice: Choice) -> Configurati
     )
 
 
-def _attempts(situation: Situation, needs: Needs, choice: Choice) -> Iterator[_Attempt]:
+def _attempts(situation: Situation, needs: Needs, choice: Choice) -> Iterator[Attempt]:
     """Yield the steps of the rule ``demand`` in order."""
     paths = _paths(situation, choice)
     narrow, wider = paths[0], paths[1:]
-    yield from _with_and_without_targets(needs, _Attempt(choice=choice, path=narrow, targets=True, within_quota=True))
+    yield from _with_and_without_targets(needs, Attempt(choice=choice, path=narrow, targets=True, within_quota=True))
     for path in wider:
         reason = f"{narrow} does not carry what each node needs: the network path is {path}."
         yield from _with_and_without_targets(
-            needs, _Attempt(choice=choice, path=path, targets=True, within_quota=True, demand_reason=reason)
+            needs, Attempt(choice=choice, path=path, targets=True, within_quota=True, demand_reason=reason)
         )
     moved = _reads_on_s3(situation, choice)
     if moved is not None:
         for path in _object_paths(situation):
             yield from _with_and_without_targets(
                 needs,
-                _Attempt(
+                Attempt(
                     choice=moved,
                     path=path,
                     targets=True,
@@ -102,12 +154,12 @@ def _attempts(situation: Situation, needs: Needs, choice: Choice) -> Iterator[_A
     if LUSTRE not in choice.tiers:
         return
     for path in paths:
-        yield _Attempt(
+        yield Attempt(
             choice=choice, path=path, targets=False, within_quota=False, demand_reason="The file system is over quota."
         )
     if moved is not None:
         for path in _object_paths(situation):
-            yield _Attempt(
+            yield Attempt(
                 choice=moved,
                 path=path,
                 targets=False,
@@ -116,7 +168,7 @@ def _attempts(situation: Situation, needs: Needs, choice: Choice) -> Iterator[_A
             )
 
 
-def _with_and_without_targets(needs: Needs, attempt: _Attempt) -> Iterator[_Attempt]:
+def _with_and_without_targets(needs: Needs, attempt: Attempt) -> Iterator[Attempt]:
     yield attempt
     if not (needs.write_is_limit and needs.restore_is_limit):
         yield replace(attempt, targets=False)
@@ -148,35 +200,103 @@ def _reads_on_s3(situation: Situation, choice: Choice) -> Choice | None:
     return replace(choice, read_tier=S3)
 
 
-def _try(situation: Situation, needs: Needs, attempt: _Attempt) -> Configuration | str:
+def _try(situation: Situation, needs: Needs, attempt: Attempt) -> Configuration | str:
     """Return the best configuration of one step, or the shortfall in numbers."""
+    arrangement = _arrange(situation, needs, attempt)
+    if isinstance(arrangement, str):
+        return arrangement
+    if arrangement.request is None:
+        return _configuration(arrangement, None) or _never_complete(needs)
+    found = _best_file_system(arrangement, arrangement.request.throughputs)
+    if found is None:
+        return lustre.shortfall(situation, needs, arrangement.request, limit_gib=quota_gib(situation))
+    return _configuration(arrangement, found) or _never_complete(needs)
+
+
+def best_of_tier(situation: Situation, needs: Needs, attempt: Attempt, per_unit: int) -> Configuration | None:
+    """Return the least costly configuration of `attempt` with the throughput tier `per_unit`, or None."""
+    arrangement = _arrange(situation, needs, attempt)
+    if isinstance(arrangement, str) or arrangement.request is None:
+        return None
+    tiers = [tier for tier in arrangement.request.throughputs if tier.per_unit == per_unit]
+    found = _best_file_system(arrangement, tiers)
+    return None if found is None else _configuration(arrangement, found)
+
+
+def _arrange(situation: Situation, needs: Needs, attempt: Attempt) -> _Arrangement | str:
+    """Return the attempt with its object tiers, or the shortfall of one of them in numbers."""
+    choice = attempt.choice
     stores: dict[str, objects.ObjectStore] = {}
     for tier in (S3, EXPRESS):
-        if tier in (attempt.choice.read_tier, attempt.choice.checkpoint_tier):
+        if tier in (choice.read_tier, choice.checkpoint_tier):
             store = _object_store(situation, needs, attempt, tier)
             if isinstance(store, str):
                 return store
             stores[tier] = store
-    if LUSTRE not in attempt.choice.tiers:
-        return _assemble(situation, needs, attempt, stores, None) or _never_complete(needs)
-    request = _lustre_request(situation, needs, attempt)
-    reads = attempt.choice.read_tier == LUSTRE
-    if reads and not lustre.metadata_suffices(situation, needs):
-        return (
-            f"opening {needs.files_per_s or 0:,.0f} files/s is more than the "
-            f"{catalog.lustre.metadata_iops_steps()[-1]:,} metadata IOPS of fsx-lustre: pack the files into shards"
+    hot = hot_bytes(situation, needs, choice)
+    request = None
+    if LUSTRE in choice.tiers:
+        if choice.read_tier == LUSTRE and not lustre.metadata_suffices(situation, needs):
+            return (
+                f"opening {needs.files_per_s or 0:,.0f} files/s is more than the "
+                f"{catalog.lustre.metadata_iops_steps()[-1]:,} metadata IOPS of fsx-lustre: pack the files into shards"
+            )
+        request = lustre.request(
+            situation,
+            required=_required(needs, attempt, LUSTRE),
+            capacity_bytes=_stored_bytes(situation, needs, choice, LUSTRE, hot),
+            path=attempt.path,
         )
-    limit = quota_gib(situation)
-    systems = (
-        lustre.candidates(situation, request, limit_gib=limit)
-        if attempt.within_quota
-        else lustre.least_candidates(situation, request)
+    return _Arrangement(
+        situation=situation,
+        needs=needs,
+        attempt=attempt,
+        stores=stores,
+        hot_bytes=hot,
+        express_bytes=_stored_bytes(situation, needs, choice, EXPRESS, hot),
+        request=request,
     )
-    configurations = [_assemble(situation, needs, attempt, stores, system) for system in systems]
-    found = [configuration for configuration in configurations if configuration is not None]
-    if not found:
-        return lustre.shortfall(situation, request, limit_gib=limit)
-    return min(found, key=lambda configuration: configuration.total_usd)
+
+
+def _stored_bytes(situation: Situation, needs: Needs, choice: Choice, tier: str, hot: float) -> float:
+    return lustre.stored_bytes(
+        needs,
+        hot_bytes=hot if choice.read_tier == tier else 0.0,
+        checkpoints_kept=int(situation.number("checkpoints_kept")),
+        checkpoints=choice.checkpoint_tier == tier,
+    )
+
+
+def _best_file_system(
+    arrangement: _Arrangement, tiers: Iterable[catalog.lustre.ThroughputTier]
+) -> lustre.FileSystem | None:
+    """Return the file system with the least total among all legal ones of `tiers`."""
+    request, best, best_usd = arrangement.request, None, math.inf
+    if request is None:
+        return None
+    limit = quota_gib(arrangement.situation)
+    # The highest throughput first: it wins most often, and what is found early spares looking further.
+    for tier in sorted(tiers, key=lambda tier: -tier.per_unit):
+        sizes = (
+            lustre.sizes_gib(request, tier, limit_gib=limit)
+            if arrangement.attempt.within_quota
+            else lustre.least_sizes_gib(request, tier)
+        )
+        systems: dict[int, lustre.FileSystem] = {}
+
+        def weigh(
+            index: int,
+            tier: catalog.lustre.ThroughputTier = tier,
+            sizes: Sequence[int] = sizes,
+            systems: dict[int, lustre.FileSystem] = systems,
+        ) -> cost.RankingUsd:
+            systems[index] = lustre.file_system(request, tier, sizes[index])
+            return arrangement.weigh(systems[index])
+
+        found = least_total(len(sizes), weigh, below=best_usd)
+        if found is not None:
+            best, best_usd = systems[found[0]], found[1]
+    return best
 
 
 def quota_gib(situation: Situation) -> int:
@@ -206,7 +326,7 @@ def hot_bytes(situation: Situation, needs: Needs, choice: Choice) -> float:
     return max(0.0, min(dataset, quota_gib(situation) / share * GIB - checkpoints))
 
 
-def _required(needs: Needs, attempt: _Attempt, tier: str) -> Required:
+def _required(needs: Needs, attempt: Attempt, tier: str) -> Required:
     return needs.required(
         reads=attempt.choice.read_tier == tier,
         checkpoints=attempt.choice.checkpoint_tier == tier,
@@ -214,17 +334,7 @@ def _required(needs: Needs, attempt: _Attempt, tier: str) -> Required:
     )
 
 
-def _lustre_request(situation: Situation, needs: Needs, attempt: _Attempt) -> lustre.Request:
-    stored = lustre.stored_bytes(
-        needs,
-        hot_bytes=hot_bytes(situation, needs, attempt.choice) if attempt.choice.read_tier == LUSTRE else 0.0,
-        checkpoints_kept=int(situation.number("checkpoints_kept")),
-        checkpoints=attempt.choice.checkpoint_tier == LUSTRE,
-    )
-    return lustre.Request(required=_required(needs, attempt, LUSTRE), capacity_bytes=stored, path=attempt.path)
-
-
-def _object_store(situation: Situation, needs: Needs, attempt: _Attempt, tier: str) -> objects.ObjectStore | str:
+def _object_store(situation: Situation, needs: Needs, attempt: Attempt, tier: str) -> objects.ObjectStore | str:
     required = _required(needs, attempt, tier)
     clients = objects.clients_bytes_per_s(situation, attempt.path)
     deliver = objects.s3 if tier == S3 else objects.express
@@ -234,7 +344,8 @@ def _object_store(situation: Situation, needs: Needs, attempt: _Attempt, tier: s
     if required.total > clients:
         nodes = situation.job.instances
         return (
-            f"each {situation.instance.name} would have to move {required.total / nodes / GB:.3g} GB/s to {tier} and "
+            f"each {situation.instance.name} would have to move {required.total / nodes / GB:.3g} GB/s"
+            f"{needs.full_use_words(required, nodes)} to {tier} and "
             f"moves at most {clients / nodes / GB:.3g} GB/s over {attempt.path}"
         )
     return (
@@ -251,64 +362,45 @@ def _never_complete(needs: Needs) -> str:
     )
 
 
-def _assemble(
-    situation: Situation,
-    needs: Needs,
-    attempt: _Attempt,
-    stores: dict[str, objects.ObjectStore],
-    file_system: lustre.FileSystem | None,
-) -> Configuration | None:
+def _configuration(arrangement: _Arrangement, file_system: lustre.FileSystem | None) -> Configuration | None:
     """Return the configuration with what it makes of the run, or None if checkpoints would never be complete."""
-    choice = attempt.choice
-    result = outcome(
-        needs=needs,
-        delivery=_delivery(situation, needs, attempt, stores, file_system),
-        run_hours=situation.number("run_hours"),
-    )
+    needs, attempt = arrangement.needs, arrangement.attempt
+    delivery = _delivery(arrangement, file_system)
+    result = arrangement.outcome(delivery)
     if result is None:
         return None
-    hot = hot_bytes(situation, needs, choice)
+    layout = arrangement.layout(file_system)
+    usd = cost.ranking_usd(situation=arrangement.situation, needs=needs, layout=layout, result=result)
     if attempt.demand_reason is not None:
-        choice = choice.because("demand", attempt.demand_reason)
-    layout = cost.Layout(
-        choice=choice,
-        file_system=file_system,
-        metadata_iops=None
-        if file_system is None
-        else lustre.metadata_iops(needs, file_system=file_system, reads=choice.read_tier == LUSTRE),
-        hot_bytes=hot,
-        express_bytes=lustre.stored_bytes(
-            needs,
-            hot_bytes=hot if choice.read_tier == EXPRESS else 0.0,
-            checkpoints_kept=int(situation.number("checkpoints_kept")),
-            checkpoints=choice.checkpoint_tier == EXPRESS,
-        ),
-    )
+        layout = replace(layout, choice=attempt.choice.because("demand", attempt.demand_reason))
     return Configuration(
+        attempt=attempt,
         layout=layout,
-        path=attempt.path,
+        stores=arrangement.stores,
+        request=arrangement.request,
+        delivery=delivery,
         result=result,
         prefixes_required=needs.required(reads=True, checkpoints=True, targets=attempt.targets),
-        total_usd=cost.ranking_total_usd(situation=situation, needs=needs, layout=layout, result=result),
-        warnings=_warnings(needs, attempt, stores, result),
+        total_usd=usd.total,
+        warnings=_warnings(needs, attempt, arrangement.stores, result),
     )
 
 
-def _delivery(
-    situation: Situation,
-    needs: Needs,
-    attempt: _Attempt,
-    stores: dict[str, objects.ObjectStore],
-    file_system: lustre.FileSystem | None,
-) -> Delivery:
+def _delivery(arrangement: _Arrangement, file_system: lustre.FileSystem | None) -> Delivery:
+    situation, needs, attempt, stores = (
+        arrangement.situation,
+        arrangement.needs,
+        arrangement.attempt,
+        arrangement.stores,
+    )
     choice, nodes = attempt.choice, situation.job.instances
     reading = needs.read_bytes_per_s * needs.accelerator_use
     objects_rate = objects.clients_bytes_per_s(situation, attempt.path)
     on_lustre = file_system if choice.read_tier == LUSTRE else None
     read = on_lustre.read_bytes_per_s if on_lustre is not None else stores[choice.read_tier].read_bytes_per_s
-    if file_system is not None and choice.checkpoint_tier == LUSTRE:
+    if file_system is not None and arrangement.request is not None and choice.checkpoint_tier == LUSTRE:
         write, restore = file_system.write_bytes_per_s, file_system.read_bytes_per_s
-        client = lustre.client_bytes_per_s(situation, attempt.path)
+        client = arrangement.request.client_bytes_per_s
         # Reading takes its share of the servers' time; where reads and writes are equally fast that is D - R.
         beside = write * (1 - reading / read) if on_lustre is not None else write
     else:
@@ -327,7 +419,7 @@ def _delivery(
 
 
 def _warnings(
-    needs: Needs, attempt: _Attempt, stores: dict[str, objects.ObjectStore], result: Outcome
+    needs: Needs, attempt: Attempt, stores: Mapping[str, objects.ObjectStore], result: Outcome
 ) -> tuple[str, ...]:
     warnings = []
     if not attempt.targets and not needs.restore_is_limit and result.restore_s > needs.restore_target_s:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Final
 
@@ -50,6 +51,7 @@ ASSUMPTIONS: Final[dict[str, Default]] = {
 }
 
 
+@functools.cache
 def number(name: str) -> float:
     """Return the default or assumption `name`, which is a figure."""
     value = (FIELDS.get(name) or ASSUMPTIONS[name]).value

@@ -108,6 +108,12 @@ class Needs:
         read = self.read_bytes_per_s * self.accelerator_use if reads else 0.0
         return Required(read=read, write=write, restore=restore, together=not self.synchronous)
 
+    def full_use_words(self, required: Required, nodes: int) -> str:
+        """Return the rate of one of `nodes` at full accelerator use, where reads are the bound and may be slower."""
+        if self.accelerator_use == 1 or required.total > required.read:
+            return ""
+        return f" ({self.read_bytes_per_s / nodes / GB:.3g} at full accelerator use)"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Required:

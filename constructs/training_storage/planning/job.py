@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -190,6 +191,7 @@ class TrainingJob:
             )
 
     @classmethod
+    @functools.cache
     def field_names(cls) -> tuple[str, ...]:
         """Return the names of all fields, `instances` first."""
         return tuple(field.name for field in dataclasses.fields(cls))

@@ -10,11 +10,13 @@ from training_storage.planning import catalog, defaults
 from training_storage.planning.units import GB, GIB, GIB_PER_TIB, MB, bytes_per_s
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
     from training_storage.planning.catalog.lustre import DeploymentType, ThroughputTier
     from training_storage.planning.demand import Needs, Required
     from training_storage.planning.resolution import Situation
+
+EFA_PATHS = ("efa", "efa-gds")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,22 +42,50 @@ class FileSystem:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NotPossible:
-    """Why no file system fits; `shortfall` carries the numbers."""
-
-    shortfall: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a file system must do.
+    """What a file system must do, and for whom.
 
-    `path` is the network path of the clients, `capacity_bytes` what is stored, before the fill level.
+    `path` is the network path of the clients, `capacity_bytes` what is stored, before the fill level. `throughputs` are
+    the throughput tiers that the Region has, `client_bytes_per_s` is what one of `nodes` clients moves over `path`,
+    without the bound per server.
     """
 
     required: Required
     capacity_bytes: float
     path: str
+    kind: DeploymentType
+    throughputs: tuple[ThroughputTier, ...]
+    nodes: int
+    client_bytes_per_s: float
+    efa_interfaces: int
+
+    @property
+    def efa(self) -> bool:
+        """Whether the clients use EFA."""
+        return self.efa_interfaces > 0
+
+    @property
+    def per_client_bytes_per_s(self) -> float:
+        """What each node must move."""
+        return self.required.total / self.nodes
+
+
+def request(situation: Situation, *, required: Required, capacity_bytes: float, path: str) -> Request:
+    """Return what the file system of the job must do over `path`."""
+    kind = deployment_type(situation)
+    here = situation.region.persistent_2_throughputs
+    return Request(
+        required=required,
+        capacity_bytes=capacity_bytes,
+        path=path,
+        kind=kind,
+        throughputs=tuple(
+            tier for per_unit, tier in kind.throughputs.items() if kind.name != "PERSISTENT_2" or per_unit in here
+        ),
+        nodes=situation.job.instances,
+        client_bytes_per_s=client_bytes_per_s(situation, path),
+        efa_interfaces=efa_interfaces(situation) if path in EFA_PATHS else 0,
+    )
 
 
 def deployment_type(situation: Situation) -> DeploymentType:
@@ -89,8 +119,7 @@ def efa_possible(situation: Situation, path: str) -> bool:
         situation.region.lustre_efa
         and situation.instance.efa_for_lustre
         and (path != "efa-gds" or situation.instance.gds)
-        and deployment_type(situation).throughputs[max(deployment_type(situation).throughputs)].efa_increment_gib
-        is not None
+        and deployment_type(situation).speaks_efa
         and efa_interfaces(situation) > 0
     )
 
@@ -98,53 +127,43 @@ def efa_possible(situation: Situation, path: str) -> bool:
 def client_bytes_per_s(situation: Situation, path: str) -> float:
     """Return the most that one client moves over `path`, without the bound per server."""
     limits, instance = catalog.lustre.client_limits(), situation.instance
-    if path in ("efa", "efa-gds"):
+    if path in EFA_PATHS:
         value = limits.efa_gds_gbps if path == "efa-gds" else limits.efa_gbps
         interfaces = efa_interfaces(situation) * instance.gbps_per_efa_interface
         return bytes_per_s(min(value, instance.network_gbps, interfaces))
     return bytes_per_s(min(limits.ena_gbps, instance.network_gbps))
 
 
-def candidates(situation: Situation, request: Request, *, limit_gib: int) -> Iterator[FileSystem]:
-    """Yield every legal file system that meets `request`, up to `limit_gib`.
+def sizes_gib(request: Request, tier: ThroughputTier, *, limit_gib: int) -> Sequence[int]:
+    """Return the legal sizes of `tier` that meet `request`, up to `limit_gib`, ascending."""
+    least = least_gib(request, tier)
+    if least is None or least > limit_gib:
+        return ()
+    following = request.kind.next_gib(capacity_gib=least, per_unit=tier.per_unit, efa=request.efa)
+    step = request.kind.next_gib(capacity_gib=following, per_unit=tier.per_unit, efa=request.efa) - following
+    return (least, *range(following, limit_gib + 1, step))
 
-    A throughput tier whose least size is over the limit yields nothing.
+
+def least_sizes_gib(request: Request, tier: ThroughputTier) -> Sequence[int]:
+    """Return the least two sizes of `tier` that meet `request`, whatever the quota.
+
+    Two: the least may be just enough for the reads and leave nothing for asynchronous checkpoints.
     """
-    for tier in _tiers(situation):
-        least = _least_gib(situation, request, tier)
-        while least is not None and least <= limit_gib:
-            yield _file_system(situation, request, tier, least)
-            least = deployment_type(situation).next_gib(
-                capacity_gib=least, per_unit=tier.per_unit, efa=_is_efa(request.path)
-            )
+    least = least_gib(request, tier)
+    if least is None:
+        return ()
+    return (least, request.kind.next_gib(capacity_gib=least, per_unit=tier.per_unit, efa=request.efa))
 
 
-def least_candidates(situation: Situation, request: Request) -> Iterator[FileSystem]:
-    """Yield the least file systems of each throughput tier that meet `request`, whatever the quota.
-
-    Two of each: the least may be just enough for the reads and leave nothing for asynchronous checkpoints.
-    """
-    for tier in _tiers(situation):
-        least = _least_gib(situation, request, tier)
-        if least is not None:
-            following = deployment_type(situation).next_gib(
-                capacity_gib=least, per_unit=tier.per_unit, efa=_is_efa(request.path)
-            )
-            yield _file_system(situation, request, tier, least)
-            yield _file_system(situation, request, tier, following)
-
-
-def shortfall(situation: Situation, request: Request, *, limit_gib: int) -> str:
+def shortfall(situation: Situation, needs: Needs, request: Request, *, limit_gib: int) -> str:
     """Return why no file system within `limit_gib` meets `request`, in numbers."""
-    nodes = situation.job.instances
-    client = client_bytes_per_s(situation, request.path)
-    per_client = request.required.total / nodes
-    if per_client > client:
+    if request.per_client_bytes_per_s > request.client_bytes_per_s:
         return (
-            f"each {situation.instance.name} would have to move {per_client / GB:.3g} GB/s to fsx-lustre and moves at "
-            f"most {client / GB:.3g} GB/s over {request.path}"
+            f"each {situation.instance.name} would have to move {request.per_client_bytes_per_s / GB:.3g} GB/s"
+            f"{needs.full_use_words(request.required, request.nodes)} to fsx-lustre and moves at most "
+            f"{request.client_bytes_per_s / GB:.3g} GB/s over {request.path}"
         )
-    least = [file_system.capacity_gib for file_system in least_candidates(situation, request)]
+    least = [gib for tier in request.throughputs if (gib := least_gib(request, tier)) is not None]
     return (
         f"{request.required.total / GB:.3g} GB/s and {capacity_gib(request.capacity_bytes):,.0f} GiB need "
         f"{min(least, default=0):,} GiB of fsx-lustre, more than the {limit_gib:,} GiB of the quota"
@@ -159,7 +178,7 @@ def metadata_iops(needs: Needs, *, file_system: FileSystem, reads: bool) -> int 
     if not file_system.deployment_type.metadata_configuration:
         return None
     included = catalog.lustre.automatic_metadata_iops(file_system.capacity_gib)
-    return max(included, required_metadata_iops(needs) if reads else 0)
+    return included if needs.files_per_s is None or not reads else max(included, required_metadata_iops(needs))
 
 
 def required_metadata_iops(needs: Needs) -> int:
@@ -176,54 +195,55 @@ def metadata_suffices(situation: Situation, needs: Needs) -> bool:
     return files <= catalog.lustre.metadata_iops_steps()[-1]
 
 
-def _tiers(situation: Situation) -> Iterator[ThroughputTier]:
-    kind = deployment_type(situation)
-    for per_unit, tier in kind.throughputs.items():
-        if kind.name != "PERSISTENT_2" or per_unit in situation.region.persistent_2_throughputs:
-            yield tier
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """One reason for a size: what asks for it, and the GiB that it asks for before the grid."""
+
+    name: str
+    gib: float
 
 
-def _is_efa(path: str) -> bool:
-    return path in ("efa", "efa-gds")
+def bounds(request: Request, tier: ThroughputTier) -> tuple[Bound, ...]:
+    """Return what sets the least size of `tier`: capacity, rates, and the servers that a client without EFA needs."""
+    required, read, write = request.required, min(tier.network, tier.disk_read), min(tier.network, tier.disk_write)
+    read_tib, write_tib = required.read / MB / read, required.write / MB / write
+    found = [
+        Bound(name="capacity", gib=capacity_gib(request.capacity_bytes)),
+        Bound(
+            name="reads and checkpoints" if required.together else "reads or checkpoints",
+            gib=(read_tib + write_tib if required.together else max(read_tib, write_tib)) * GIB_PER_TIB,
+        ),
+        Bound(name="restore", gib=required.restore / MB / read * GIB_PER_TIB),
+    ]
+    if not request.efa:
+        # Without EFA a client is bound per server as well: it needs enough servers to spread over.
+        per_server = bytes_per_s(catalog.lustre.client_limits().ena_gbps_per_server)
+        servers = math.ceil(request.per_client_bytes_per_s / per_server)
+        if servers > 1:
+            found.append(Bound(name="servers per client", gib=servers * request.kind.gib_per_server))
+    return tuple(found)
 
 
-def _least_gib(situation: Situation, request: Request, tier: ThroughputTier) -> int | None:
+def least_gib(request: Request, tier: ThroughputTier) -> int | None:
     """Return the least legal size of `tier` that meets `request`, or None where the clients are the bound."""
-    kind, efa = deployment_type(situation), _is_efa(request.path)
-    required = request.required
-    per_client = required.total / situation.job.instances
-    if per_client > client_bytes_per_s(situation, request.path):
+    if request.per_client_bytes_per_s > request.client_bytes_per_s:
         return None
-    read_tib = required.read / MB / min(tier.network, tier.disk_read)
-    write_tib = required.write / MB / min(tier.network, tier.disk_write)
-    busy_tib = read_tib + write_tib if required.together else max(read_tib, write_tib)
-    restore_tib = required.restore / MB / min(tier.network, tier.disk_read)
-    gib = max(capacity_gib(request.capacity_bytes), max(busy_tib, restore_tib) * GIB_PER_TIB)
-    least = kind.round_up_gib(capacity_gib=gib, per_unit=tier.per_unit, efa=efa)
-    if efa:
-        return least
-    # Without EFA a client is bound per server as well: it needs enough servers to spread over.
-    per_server = bytes_per_s(catalog.lustre.client_limits().ena_gbps_per_server)
-    servers = math.ceil(per_client / per_server)
-    if servers <= 1:
-        return least
-    return max(least, kind.round_up_gib(capacity_gib=servers * kind.gib_per_server, per_unit=tier.per_unit))
+    gib = max(bound.gib for bound in bounds(request, tier))
+    return request.kind.round_up_gib(capacity_gib=gib, per_unit=tier.per_unit, efa=request.efa)
 
 
-def _file_system(situation: Situation, request: Request, tier: ThroughputTier, capacity: int) -> FileSystem:
-    kind, efa = deployment_type(situation), _is_efa(request.path)
-    client = client_bytes_per_s(situation, request.path)
-    if not efa:
-        servers = catalog.lustre.object_servers(
-            deployment_type=kind.name, capacity_gib=capacity, per_unit=tier.per_unit, efa=False
-        )
+def file_system(request: Request, tier: ThroughputTier, capacity: int) -> FileSystem:
+    """Return what a file system of `capacity` GiB delivers to the clients of `request`."""
+    kind, client = request.kind, request.client_bytes_per_s
+    if not request.efa:
+        servers = math.ceil(capacity / kind.gib_per_server)
         client = min(client, servers * bytes_per_s(catalog.lustre.client_limits().ena_gbps_per_server))
-    clients = client * situation.job.instances
+    clients = client * request.nodes
     return FileSystem(
         deployment_type=kind,
         tier=tier,
         capacity_gib=capacity,
-        efa_interfaces=efa_interfaces(situation) if efa else 0,
+        efa_interfaces=request.efa_interfaces,
         read_bytes_per_s=min(clients, tier.read_mb_per_s(capacity) * MB),
         write_bytes_per_s=min(clients, tier.write_mb_per_s(capacity) * MB),
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from training_storage.planning import defaults
 from training_storage.planning.demand import Needs, effective_training_time_ratio, young_interval_s
-from training_storage.planning.units import SECONDS_PER_HOUR, SECONDS_PER_MINUTE
+from training_storage.planning.units import SECONDS_PER_MINUTE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +53,8 @@ class Outcome:
         return self.effective_training_time_ratio > 0
 
 
-def outcome(*, needs: Needs, delivery: Delivery, run_hours: float) -> Outcome | None:
+def outcome(*, needs: Needs, delivery: Delivery, run_s: float) -> Outcome | None:
     """Return what the run comes to, or None if an asynchronous checkpoint would never be complete."""
-    run_s = run_hours * SECONDS_PER_HOUR
     restart_s = defaults.number("restart_seconds")
     stall_s = _stall_s(needs, delivery)
     interval_s = _interval_s(needs, delivery, stall_s)

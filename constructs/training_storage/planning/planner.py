@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from training_storage.planning import catalog, configuration, cost, lustre, objects, placement
-from training_storage.planning.demand import Needs, assess
+from training_storage.planning import alternatives as alternatives_module
+from training_storage.planning import catalog, cost, lustre, objects, placement
+from training_storage.planning import levers as levers_module
 from training_storage.planning.job import TrainingJob
 from training_storage.planning.plan import (
     SCHEMA_VERSION,
@@ -18,21 +19,23 @@ from training_storage.planning.plan import (
     Selection,
     StoragePlan,
 )
-from training_storage.planning.resolution import Situation, resolve
-from training_storage.planning.selection import EXPRESS, LUSTRE, choose_tiers
+from training_storage.planning.selection import EXPRESS, LUSTRE
+from training_storage.planning.solution import Solution, solve
 from training_storage.planning.units import GB, GIB, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from training_storage.planning.configuration import Configuration
+    from training_storage.planning.demand import Needs
+    from training_storage.planning.resolution import Situation
 
 _SIGNIFICANT_DIGITS = 6
 #: From this share of a quota on the plan warns.
 _QUOTA_WARNING_SHARE = 0.8
 
 
-def plan_storage(job: TrainingJob, *, environment_region: str | None = None) -> StoragePlan:
+def plan_storage(job: TrainingJob, *, environment_region: str | None = None, alternatives: bool = True) -> StoragePlan:
     """Return the storage plan of `job`.
 
     Parameters
@@ -41,6 +44,9 @@ def plan_storage(job: TrainingJob, *, environment_region: str | None = None) -> 
         What the user says.
     environment_region
         Region of the caller's surroundings, used where the job names none. The environment is never read here.
+    alternatives
+        Whether to plan the alternatives and levers as well. Without them the plan deploys the same storage and is made
+        many times faster; both lists are empty then.
 
     Raises
     ------
@@ -49,10 +55,12 @@ def plan_storage(job: TrainingJob, *, environment_region: str | None = None) -> 
     NoTierError
         If no storage tier can serve the job; says the shortfall.
     """
-    situation = resolve(job, environment_region=environment_region)
-    needs = assess(situation)
-    found = configuration.configure(situation, needs, choose_tiers(situation, needs))
-    money = cost.cost(situation=situation, needs=needs, layout=found.layout, result=found.result)
+    return plan_of(solve(job, environment_region=environment_region), alternatives=alternatives)
+
+
+def plan_of(solution: Solution, *, alternatives: bool = True) -> StoragePlan:
+    """Return the plan that `solution` comes to."""
+    situation, needs, found, money = solution.situation, solution.needs, solution.found, solution.money()
     resolved = _resolved_job(situation, needs, found)
     quotas = _quotas(found)
     file_system = found.layout.file_system
@@ -64,14 +72,14 @@ def plan_storage(job: TrainingJob, *, environment_region: str | None = None) -> 
             tiers=found.choice.tiers,
             rules=found.choice.rules,
             reasons=tuple(found.choice.reasons[rule] for rule in found.choice.rules),
-            alternatives=found.choice.alternatives,
+            alternatives=alternatives_module.alternatives(solution) if alternatives else (),
         ),
         demand=_demand(situation, needs, found),
         fsx_lustre=None if file_system is None else _lustre_plan(situation, found, file_system),
         s3_express=ExpressPlan(zone_id=found.choice.zone_id) if EXPRESS in found.choice.tiers else None,
-        s3=S3Plan(folders=placement.folders(job)),
+        s3=S3Plan(folders=placement.folders(situation.job)),
         placement=placement.placements(resolved, found.choice),
-        levers=(),
+        levers=levers_module.levers(solution) if alternatives else (),
         cost=money,
         quotas=quotas,
         warnings=(
@@ -135,7 +143,8 @@ def _assumed(situation: Situation, resolved: TrainingJob) -> tuple[str, ...]:
         derived.add("read_gb_per_s_per_accelerator")
     if situation.job.model is not None:
         derived.add("model_parameters")
-    return tuple(name for name in TrainingJob.field_names() if name in resolved.given() - situation.given - derived)
+    assumed = resolved.given() - situation.given - derived
+    return tuple(name for name in TrainingJob.field_names() if name in assumed)
 
 
 def _demand(situation: Situation, needs: Needs, found: Configuration) -> DemandSummary:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from training_storage.planning import catalog, defaults
 from training_storage.planning.catalog.prices import Prices, catalog_prices, read_prices
 from training_storage.planning.errors import InvalidJobError
 from training_storage.planning.job import TrainingJob, check_zone_of_region
-from training_storage.planning.units import GB
+from training_storage.planning.tariff import Tariff
+from training_storage.planning.units import GB, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 #: Region where neither the job nor its surroundings name one.
 DEFAULT_REGION = str(defaults.FIELDS["region"].value)
@@ -36,6 +38,31 @@ class Situation:
     def accelerators(self) -> int:
         """Accelerators of the whole cluster."""
         return self.job.instances * self.instance.accelerators
+
+    @cached_property
+    def tariff(self) -> Tariff:
+        """Prices of the job's Region; what it lacks is None."""
+        return Tariff(prices=self.prices, region=self.region.name, stand_ins=False)
+
+    @cached_property
+    def ranking_tariff(self) -> Tariff:
+        """Prices that configurations are compared by: another Region's stand in for those that this one lacks."""
+        return Tariff(prices=self.prices, region=self.region.name, stand_ins=True)
+
+    @cached_property
+    def run_s(self) -> float:
+        """Length of the run in seconds."""
+        return self.number("run_hours") * SECONDS_PER_HOUR
+
+    @cached_property
+    def months(self) -> float:
+        """Length of the run in months of the price list."""
+        return self.number("run_hours") / self.prices.hours_per_month
+
+    @cached_property
+    def durable_s(self) -> float:
+        """Seconds between archived checkpoints."""
+        return self.number("durable_interval_minutes") * SECONDS_PER_MINUTE
 
     def number(self, field: str) -> float:
         """Return the resolved figure of `field`."""

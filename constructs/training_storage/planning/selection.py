@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from training_storage.planning.errors import InvalidJobError, NoTierError
 from training_storage.planning.job import TIERS
-from training_storage.planning.plan import Alternative
 from training_storage.planning.units import MIB, SECONDS_PER_MINUTE
 
 if TYPE_CHECKING:
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
     from training_storage.planning.resolution import Situation
 
 S3, LUSTRE, EXPRESS = TIERS
+#: An alternative only: no rule chooses it, and this version cannot deploy it.
+S3_FILES = "s3-files"
 
 #: Largest small cluster. Source: "1 to 16 instances"; that 16 itself belongs here is our reading.
 SMALL_CLUSTER_INSTANCES = 16
@@ -58,6 +59,15 @@ RULES = (
 
 
 @dataclass(frozen=True, kw_only=True)
+class Offer:
+    """An alternative that a rule names, to be costed: its tiers, how it differs besides, and why it is not chosen."""
+
+    tiers: tuple[str, ...]
+    why_not: str
+    packed_shards: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Choice:
     """The tiers by rule, what each serves, and the words for it.
 
@@ -69,7 +79,7 @@ class Choice:
     checkpoint_tier: str
     reasons: Mapping[str, str]
     zone_id: str | None
-    alternatives: tuple[Alternative, ...] = ()
+    offers: tuple[Offer, ...] = ()
     warnings: tuple[str, ...] = ()
 
     def because(self, rule: str, reason: str) -> Choice:
@@ -89,18 +99,14 @@ class _Draft:
     hot: set[str] = field(default_factory=set)
     reasons: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    alternatives: list[Alternative] = field(default_factory=list)
+    offers: list[Offer] = field(default_factory=list)
 
     def add(self, rule: str, reason: str, *tiers: str) -> None:
         self.reasons[rule] = reason
         self.hot.update(tiers)
 
-    def offer(self, tiers: Iterable[str], why_not: str, **configuration: object) -> None:
-        self.alternatives.append(
-            Alternative(
-                tiers=tuple(tiers), configuration=configuration, per_month_usd=None, run_usd=None, why_not=why_not
-            )
-        )
+    def offer(self, tiers: Iterable[str], why_not: str, *, packed_shards: bool = False) -> None:
+        self.offers.append(Offer(tiers=tuple(tiers), why_not=why_not, packed_shards=packed_shards))
 
 
 def choose_tiers(situation: Situation, needs: Needs) -> Choice:
@@ -133,7 +139,7 @@ def choose_tiers(situation: Situation, needs: Needs) -> Choice:
         checkpoint_tier=checkpoint_tier,
         reasons=draft.reasons,
         zone_id=_zone(situation, express=EXPRESS in tiers, draft=draft),
-        alternatives=tuple(draft.alternatives),
+        offers=tuple(draft.offers),
         warnings=tuple(draft.warnings),
     )
 
@@ -174,7 +180,7 @@ def _small_cluster(situation: Situation, needs: Needs, draft: _Draft) -> None:
     small_files = _small_files(situation)
     if is_posix_needed(situation):
         draft.add("small-cluster-posix", f"{nodes}, but the code needs POSIX: a file system is needed.", LUSTRE)
-        draft.offer((S3, "s3-files"), "This version cannot deploy s3-files; not costed.")
+        draft.offer((S3, S3_FILES), "This version cannot deploy s3-files.")
     if is_frequent(needs) and not object_only:
         words = _interval_words(needs)
         draft.add(
@@ -189,7 +195,7 @@ def _small_cluster(situation: Situation, needs: Needs, draft: _Draft) -> None:
             "the object interface becomes the bottleneck.",
             LUSTRE,
         )
-        draft.offer((S3,), "Wants the data set packed into shards first; not costed.", packed_shards=True)
+        draft.offer((S3,), "Wants the data set packed into shards first.", packed_shards=True)
     if small_files and object_only:
         draft.add(
             "small-cluster-shards",
@@ -210,7 +216,7 @@ def _multi_node(situation: Situation, draft: _Draft) -> None:
         draft.offer(
             (S3, EXPRESS),
             f"The rule counts instances; by its {situation.accelerators} accelerators the cluster could use it. "
-            "Not costed. Choose it with tiers=s3,s3-express.",
+            "Choose it with tiers=s3,s3-express.",
         )
 
 

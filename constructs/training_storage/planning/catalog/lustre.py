@@ -71,6 +71,11 @@ class DeploymentType:
     throughputs: Mapping[int, ThroughputTier]
     fixed_throughput: bool
 
+    @property
+    def speaks_efa(self) -> bool:
+        """Whether file systems of this type may have EFA."""
+        return any(tier.efa_increment_gib is not None for tier in self.throughputs.values())
+
     def round_up_gib(self, *, capacity_gib: float, per_unit: int, efa: bool = False) -> int:
         """Return the least legal size of at least `capacity_gib`.
 
@@ -126,11 +131,13 @@ def client_limits() -> ClientLimits:
     return ClientLimits(**{key: value for key, value in row.items() if key not in ("source", "as_of")})
 
 
+@functools.cache
 def metadata_iops_steps() -> tuple[int, ...]:
     """Return the legal values of the metadata IOPS, ascending."""
     return tuple(load(_FILE)["metadata"]["iops_steps"])
 
 
+@functools.cache
 def automatic_metadata_iops(capacity_gib: int) -> int:
     """Return what the mode AUTOMATIC gives an SSD file system, at most the highest legal value."""
     row = load(_FILE)["metadata"]

@@ -6,12 +6,15 @@ import functools
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from training_storage.planning.catalog._data import load
 from training_storage.planning.errors import InvalidJobError
 
 _FILE = "prices.toml"
+
+#: Where a price stands below its Region.
+PricePath: TypeAlias = tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +27,8 @@ class Prices:
         Day of the price list.
     hours_per_month
         Hours that a monthly price covers.
+    currency
+        Currency of the list.
     ranking_region
         Region whose list price stands in for a missing one when configurations are compared.
     table
@@ -32,12 +37,13 @@ class Prices:
 
     as_of: str
     hours_per_month: float
+    currency: str
     ranking_region: str
     table: dict[str, Any]
 
     def instance_per_hour(self, *, region: str, instance_type: str) -> float | None:
         """Return the on-demand price of an instance in USD per hour."""
-        return self._number("regions", region, "instances", instance_type, "per_hour")
+        return self.item(region=region, path=("instances", instance_type, "per_hour"))
 
     def capacity_block_per_hour(self, instance_type: str) -> float | None:
         """Return the effective price of an instance in a Capacity Block in USD per hour."""
@@ -45,19 +51,11 @@ class Prices:
 
     def lustre_storage(self, *, region: str, deployment_type: str, per_unit: int) -> float | None:
         """Return USD per GiB-month of an SSD file system."""
-        return self._number("regions", region, "fsx-lustre", "storage_per_gib_month", deployment_type, str(per_unit))
+        return self.item(region=region, path=("fsx-lustre", "storage_per_gib_month", deployment_type, str(per_unit)))
 
-    def lustre_metadata_iops(self, region: str) -> float | None:
-        """Return USD per month of one metadata IOPS above the included ones."""
-        return self._number("regions", region, "fsx-lustre", "metadata_iops_month")
-
-    def s3(self, *, region: str, item: str) -> float | None:
-        """Return an item of S3 Standard: ``storage_per_gib_month``, ``put_per_1000``, ``get_per_1000``."""
-        return self._number("regions", region, "s3", item)
-
-    def express(self, *, region: str, item: str) -> float | None:
-        """Return an item of S3 Express, also ``upload_per_gib`` and ``retrieval_per_gib``."""
-        return self._number("regions", region, "s3-express", item)
+    def item(self, *, region: str, path: PricePath) -> float | None:
+        """Return the price at `path` of `region`, for example ``("s3", "put_per_1000")``."""
+        return self._number("regions", region, *path)
 
     def _number(self, *path: str) -> float | None:
         node: Any = self.table
@@ -120,6 +118,7 @@ def _prices(table: dict[str, Any]) -> Prices:
     return Prices(
         as_of=str(table["as_of"]),
         hours_per_month=float(table["hours_per_month"]),
+        currency=str(table.get("currency", "USD")),
         ranking_region=str(table["ranking_region"]),
         table=table,
     )

@@ -1,4 +1,4 @@
-"""Request limits of S3 and of S3 Express One Zone."""
+"""Request limits of S3 and of S3 Express One Zone, and rates of S3 Files."""
 
 from __future__ import annotations
 
@@ -27,6 +27,14 @@ class ExpressLimits:
     put_per_s_on_request: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class FilesLimits:
+    """S3 Files: reads of one client and writes of all clients in GiB/s, at best."""
+
+    read_gib_per_s_per_client: int
+    write_gib_per_s: int
+
+
 def _fields(table: str) -> dict[str, int]:
     return {key: value for key, value in load("s3.toml")[table].items() if key not in ("source", "as_of")}
 
@@ -41,3 +49,9 @@ def s3_limits() -> S3Limits:
 def express_limits() -> ExpressLimits:
     """Return the limits of directory buckets."""
     return ExpressLimits(**_fields("s3-express"))
+
+
+@functools.cache
+def files_limits() -> FilesLimits:
+    """Return the limits of S3 Files."""
+    return FilesLimits(**_fields("s3-files"))

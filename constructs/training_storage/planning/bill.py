@@ -1,0 +1,135 @@
+"""What a configuration consumes in a run: each amount beside the price that it is charged at."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from training_storage.planning import catalog, defaults, tariff
+from training_storage.planning.selection import EXPRESS, S3, Choice
+from training_storage.planning.units import GIB, SECONDS_PER_DAY, SECONDS_PER_HOUR
+
+if TYPE_CHECKING:
+    from training_storage.planning.catalog.prices import PricePath
+    from training_storage.planning.demand import Needs
+    from training_storage.planning.lustre import FileSystem
+    from training_storage.planning.outcome import Outcome
+    from training_storage.planning.resolution import Situation
+
+_PER = 1000
+STORAGE, GROWTH, REQUESTS, IDLE, LOST = PARTS = (
+    "storage",
+    "lake_growth",
+    "requests_and_transfer",
+    "idle_accelerators",
+    "lost_work",
+)
+"""The parts of the run's money, by the names of ``RunCost``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """A configuration to be costed.
+
+    `hot_bytes` is the part of the data set on the tier it is read from, `express_bytes` what the directory bucket
+    holds.
+    """
+
+    choice: Choice
+    file_system: FileSystem | None
+    metadata_iops: int | None
+    hot_bytes: float
+    express_bytes: float
+
+
+class Line(NamedTuple):
+    """An amount of the run, the part of the money that it belongs to, and where its price stands."""
+
+    part: str
+    price: PricePath
+    amount: float
+
+
+def bill(situation: Situation, needs: Needs, layout: Layout, result: Outcome) -> list[Line]:
+    """Return the run's amounts: GiB-months, thousands of requests, GiB moved, node-hours."""
+    lines = _storage(situation, layout)
+    growth = lake_checkpoint_gib(situation, needs, layout, result)
+    lines.append(Line(GROWTH, tariff.S3_STORAGE, growth * situation.months))
+    lines += _requests(situation, needs, layout, result)
+    lines += _waiting(situation, result)
+    return lines
+
+
+def lake_checkpoint_s(situation: Situation, layout: Layout, result: Outcome) -> float:
+    """Return the seconds between checkpoints that reach the lake: all of them without a hot tier, else the archived."""
+    if layout.choice.checkpoint_tier == S3:
+        return result.interval_s
+    return max(result.interval_s, situation.durable_s)
+
+
+def lake_checkpoint_gib(situation: Situation, needs: Needs, layout: Layout, result: Outcome) -> float:
+    """Return the GiB of checkpoints in the lake: those kept, and replaced ones until their versions expire."""
+    every_s = lake_checkpoint_s(situation, layout, result)
+    written = situation.run_s / every_s
+    kept = min(written, situation.number("durable_checkpoints_kept") + defaults.number("newest_durable_checkpoints"))
+    noncurrent = min(written - kept, defaults.number("noncurrent_version_days") * SECONDS_PER_DAY / every_s)
+    return (kept + noncurrent) * needs.checkpoint_bytes / GIB
+
+
+def extra_metadata_iops(layout: Layout) -> int:
+    """Return the metadata IOPS above those that come with the capacity."""
+    if layout.file_system is None or layout.metadata_iops is None:
+        return 0
+    return max(0, layout.metadata_iops - catalog.lustre.automatic_metadata_iops(layout.file_system.capacity_gib))
+
+
+def _storage(situation: Situation, layout: Layout) -> list[Line]:
+    share, system = situation.months, layout.file_system
+    lines = [Line(STORAGE, tariff.S3_STORAGE, situation.number("dataset_gib") * share)]
+    if system is not None:
+        price = tariff.lustre_storage(deployment_type=system.deployment_type.name, per_unit=system.tier.per_unit)
+        lines.append(Line(STORAGE, price, system.capacity_gib * share))
+        extra = extra_metadata_iops(layout)
+        if extra:
+            lines.append(Line(STORAGE, tariff.METADATA_IOPS, extra * share))
+    if EXPRESS in layout.choice.tiers:
+        lines.append(Line(STORAGE, tariff.EXPRESS_STORAGE, layout.express_bytes / GIB * share))
+    return lines
+
+
+def _requests(situation: Situation, needs: Needs, layout: Layout, result: Outcome) -> list[Line]:
+    run_s = situation.run_s
+    parts = math.ceil(needs.checkpoint_bytes / needs.checkpoint_part_bytes)
+    to_lake = run_s / lake_checkpoint_s(situation, layout, result)
+    read_bytes = run_s * needs.read_bytes_per_s * result.achieved_use
+    reads, checkpoints = layout.choice.read_tier, layout.choice.checkpoint_tier
+    # A hot tier loads the data set from the lake once; what does not fit comes again on use and is not counted.
+    s3_reads = read_bytes if reads == S3 else layout.hot_bytes
+    s3_gets = s3_reads / needs.read_request_bytes + (result.failures * parts if checkpoints == S3 else 0.0)
+    lines = [
+        Line(REQUESTS, tariff.S3_PUT, to_lake * parts / _PER),
+        Line(REQUESTS, tariff.S3_GET, s3_gets / _PER),
+    ]
+    if EXPRESS not in layout.choice.tiers:
+        return lines
+    saves = result.checkpoints if checkpoints == EXPRESS else 0.0
+    # Restores, and copies to the lake, are read from the bucket.
+    loads = result.failures + to_lake if checkpoints == EXPRESS else 0.0
+    express_reads = read_bytes if reads == EXPRESS else 0.0
+    copied = layout.hot_bytes if reads == EXPRESS else 0.0
+    return [
+        *lines,
+        Line(REQUESTS, tariff.EXPRESS_PUT, (saves * parts + copied / needs.read_request_bytes) / _PER),
+        Line(REQUESTS, tariff.EXPRESS_GET, (loads * parts + express_reads / needs.read_request_bytes) / _PER),
+        Line(REQUESTS, tariff.EXPRESS_UPLOAD, (saves * needs.checkpoint_bytes + copied) / GIB),
+        Line(REQUESTS, tariff.EXPRESS_RETRIEVAL, (loads * needs.checkpoint_bytes + express_reads) / GIB),
+    ]
+
+
+def _waiting(situation: Situation, result: Outcome) -> tuple[Line, Line]:
+    price, nodes = tariff.node_hour(situation.instance.name), situation.job.instances
+    return (
+        Line(IDLE, price, nodes * result.idle_node_s / SECONDS_PER_HOUR),
+        Line(LOST, price, nodes * result.lost_node_s / SECONDS_PER_HOUR),
+    )
