@@ -30,6 +30,8 @@ def is_absent(value: object) -> bool:
 
 def plain_text(value: object) -> str | Unknown:
     """Return a text whose unknown parts stand in it as ``${…}``, or UNKNOWN where nothing of it is known."""
+    if isinstance(value, str):
+        return value
     rendered = _render(value, _MAXIMUM_DEPTH)
     return rendered if re.sub(r"\$\{[^}]*\}", "", rendered) else UNKNOWN
 

@@ -38,7 +38,7 @@ class CapacityGrid:
     def allowed(self) -> str:
         """The grid in words."""
         least = " or ".join(str(value) for value in self.small)
-        return f"be {least + ' or ' if least else ''}a multiple of {self.step} {self.context}"
+        return f"be {least + ' or ' if least else ''}a multiple of {self.step} GiB {self.context}"
 
 
 def storage_types(deployment_type: str) -> tuple[str, ...]:

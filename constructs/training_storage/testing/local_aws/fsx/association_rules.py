@@ -1,21 +1,22 @@
 """What FSx accepts when a data repository association is made.
 
-Sources: the botocore service model of FSx (DataRepositoryAssociation), the FSx for Lustre user guide (linking a file
-system to an S3 bucket), and error texts seen in trials of the service in October 2026.
+What is legal is said by `training_storage.planning.legality`. Here its findings become errors of the service, in AWS's
+own words where these are known from trials of the service in October 2026.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from training_storage.planning import legality
+from training_storage.planning.catalog.lustre import associations_maximum
 from training_storage.testing.local_aws.fsx.errors import FsxError, bad_request
 from training_storage.testing.local_aws.fsx.surroundings import Surroundings
 
-MAX_ASSOCIATIONS = 8
+MAX_ASSOCIATIONS = associations_maximum()
 UNSUPPORTED = "This file system does not support data repository associations"
 BUCKET_UNREACHABLE = "Amazon FSx is unable to validate access to the S3 bucket"
 
-_EVENTS = ("NEW", "CHANGED", "DELETED")
-_MAX_CHUNK_MIB = 512_000
+_ROOT_ALONE = "The root path '/' can be linked only by the first and only data repository association of a file system."
 
 
 def check_association(
@@ -32,18 +33,17 @@ def check_association(
     FsxError
         In the service's words.
     """
-    lustre = file_system["LustreConfiguration"]
-    if (
-        lustre["DeploymentType"] == "SCRATCH_1"
-        or file_system["FileSystemTypeVersion"] == "2.10"
-        or file_system["StorageType"] == "INTELLIGENT_TIERING"
-        or "DataRepositoryConfiguration" in lustre
-    ):
-        raise bad_request(UNSUPPORTED)
     path = str(request.get("FileSystemPath") or "/")
-    if not path.startswith("/"):
-        raise bad_request(f"FileSystemPath must start with a forward slash, got: {path}")
     repository = str(request.get("DataRepositoryPath") or "")
+    members = {**request, "FileSystemPath": path, "DataRepositoryPath": repository}
+    link = legality.read_link(members, file_system=legality.read_file_system(file_system))
+    if "DataRepositoryConfiguration" in file_system["LustreConfiguration"]:
+        raise bad_request(UNSUPPORTED)
+    findings = {finding.rule: finding for finding in legality.check_link(link)}
+    if "link-file-system" in findings:
+        raise bad_request(UNSUPPORTED)
+    if "link-path" in findings:
+        raise bad_request(f"FileSystemPath must start with a forward slash: {findings['link-path'].message}.")
     bucket = bucket_of(repository)
     others = list(existing)
     if len(others) >= MAX_ASSOCIATIONS:
@@ -54,11 +54,9 @@ def check_association(
     if bucket_region is None:
         raise bad_request(f"{BUCKET_UNREACHABLE}: {bucket}. Ensure the bucket exists and can be accessed.")
     policies = checked_policies(request.get("S3"))
-    if "AutoImportPolicy" in policies and bucket_region != surroundings.region():
-        raise bad_request(
-            f"An automatic import policy requires the bucket in the file system's Region {surroundings.region()}, "
-            f"got: {bucket_region}."
-        )
+    placed = legality.read_link(members, file_system_region=surroundings.region(), bucket_region=bucket_region)
+    for finding in legality.check_link(placed):
+        raise bad_request(f"Invalid {finding.location}: {finding.message}.")
     return {
         "FileSystemPath": path,
         "DataRepositoryPath": with_slash(repository),
@@ -70,56 +68,44 @@ def check_association(
 
 def check_overlaps(*, path: str, repository: str, others: Iterable[Mapping[str, Any]]) -> None:
     """Refuse a path or prefix that lies inside another association's, or around it."""
+    link = legality.Link(file_system_path=path, data_repository_path=repository)
     for other in others:
-        theirs = str(other["FileSystemPath"])
-        if "/" in (path, theirs):
-            raise bad_request(
-                "The root path '/' can be linked only by the first and only data repository association "
-                "of a file system."
-            )
-        if _nested(with_slash(path), with_slash(theirs)):
-            raise bad_request(f"The file system path {path} overlaps with {theirs} of {other['AssociationId']}.")
-        if _nested(with_slash(repository), with_slash(str(other["DataRepositoryPath"]))):
-            raise bad_request(
-                f"The data repository path {repository} overlaps with {other['DataRepositoryPath']} "
-                f"of {other['AssociationId']}."
-            )
+        words = {
+            "link-root": _ROOT_ALONE,
+            "link-path-overlap": f"The file system path {path} overlaps with {other['FileSystemPath']} "
+            f"of {other['AssociationId']}.",
+            "link-prefix-overlap": f"The data repository path {repository} overlaps with {other['DataRepositoryPath']} "
+            f"of {other['AssociationId']}.",
+        }
+        for finding in legality.check_link_beside(link, [legality.read_link(other)]):
+            raise bad_request(words[finding.rule])
 
 
 def bucket_of(repository: str) -> str:
     """Return the bucket of an ``s3://bucket/prefix/`` path."""
-    bucket = repository.removeprefix("s3://").split("/", 1)[0]
-    if not repository.startswith("s3://") or not bucket:
-        raise bad_request(f"DataRepositoryPath must have the form s3://bucket/prefix/, got: {repository}")
-    if bucket.endswith("--x-s3"):
-        raise bad_request(f"A directory bucket cannot be a data repository, got: {bucket}")
-    return bucket
+    for finding in legality.check_link(legality.Link(data_repository_path=repository)):
+        raise bad_request(f"DataRepositoryPath must have the form s3://bucket/prefix/: {finding.message}.")
+    return repository.removeprefix("s3://").split("/", 1)[0]
 
 
 def checked_chunk(size: object) -> int:
     """Refuse an ImportedFileChunkSize outside 1 to 512,000 MiB."""
-    if not 1 <= int(str(size)) <= _MAX_CHUNK_MIB:
-        raise bad_request(f"ImportedFileChunkSize must be between 1 and {_MAX_CHUNK_MIB} MiB, got: {size}.")
+    for finding in legality.check_link(legality.read_link({"ImportedFileChunkSize": size})):
+        raise bad_request(f"Invalid ImportedFileChunkSize: {finding.message}.")
     return int(str(size))
 
 
 def checked_policies(policies: Mapping[str, Any] | None) -> dict[str, Any]:
     """Refuse events other than NEW, CHANGED and DELETED; drop empty policies."""
-    checked: dict[str, Any] = {}
-    for name, policy in (policies or {}).items():
-        events = list((policy or {}).get("Events") or [])
-        wrong = [event for event in events if event not in _EVENTS]
-        if wrong:
-            raise bad_request(f"{name} events must be among {', '.join(_EVENTS)}, got: {', '.join(wrong)}.")
-        if events:
-            checked[name] = {"Events": events}
-    return checked
+    for finding in legality.check_link(legality.read_link({"S3": policies or {}})):
+        raise bad_request(f"Invalid {finding.location}: {finding.message}.")
+    return {
+        name: {"Events": list(policy["Events"])}
+        for name, policy in (policies or {}).items()
+        if (policy or {}).get("Events")
+    }
 
 
 def with_slash(path: str) -> str:
     """Return the path with the trailing slash that FSx appends."""
     return path if path.endswith("/") else path + "/"
-
-
-def _nested(one: str, other: str) -> bool:
-    return one.startswith(other) or other.startswith(one)
