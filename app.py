@@ -47,7 +47,7 @@ def build(app: App) -> StoragePlan | None:
 
 def main() -> int:
     """Synthesize; return 2 for bad input, 1 for a failed validation, each without a stack trace that would hide it."""
-    app = App()
+    app = App(stack_traces=False)
     try:
         plan = build(app)
         if plan:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from aws_cdk import Acknowledgment, Annotations, CfnOutput, Environment, Stack, Validations
 from aws_cdk import aws_ec2 as ec2
 
-from training_storage import DataLakeBase, ImportedDataLake, TrainingStorage
+from training_storage import ConstructError, DataLakeBase, ImportedDataLake, TrainingStorage
+from training_storage.planning import DeploymentOptions
 
 if TYPE_CHECKING:
     from constructs import Construct
 
     from training_storage import StoragePlan
-    from training_storage.planning import DeploymentOptions
 
 
 class TrainingStorageStack(Stack):
@@ -88,6 +88,10 @@ class TrainingStorageStack(Stack):
     ) -> tuple[ec2.IVpc, ec2.ISubnet] | tuple[None, None]:
         if options.vpc_id is None or options.subnet_id is None:
             return None, None
+        if options.egress != DeploymentOptions().egress:
+            raise ConstructError(
+                f"egress must be left out with vpc_id, got: {options.egress!r}; a network of yours has its own way out"
+            )
         vpc = ec2.Vpc.from_vpc_attributes(
             self,
             "Vpc",

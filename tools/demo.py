@@ -34,7 +34,13 @@ def main() -> int:
     check_loopback(endpoint)
     with tempfile.TemporaryDirectory() as output:
         title(f"1. Plan, and deploy into the local AWS at {endpoint}")
-        cdk("bootstrap", f"aws://{os.environ['CDK_DEFAULT_ACCOUNT']}/{os.environ['CDK_DEFAULT_REGION']}", quiet=True)
+        # Away from the app, which the CLI would synthesize first.
+        cdk(
+            "bootstrap",
+            f"aws://{os.environ['CDK_DEFAULT_ACCOUNT']}/{os.environ['CDK_DEFAULT_REGION']}",
+            quiet=True,
+            folder=output,
+        )
         cdk(
             "deploy",
             STACK,
@@ -66,11 +72,11 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def cdk(*arguments: str, quiet: bool = False) -> None:
+def cdk(*arguments: str, quiet: bool = False, folder: str | None = None) -> None:
     """Run the pinned CDK CLI; show what it says but for single resources, or nothing of it where `quiet`."""
     result = subprocess.run(
         [str(CDK), *arguments, "--no-color", "--no-notices"],
-        cwd=ROOT,
+        cwd=folder or ROOT,
         check=False,
         text=True,
         stdout=subprocess.PIPE,

@@ -56,6 +56,9 @@ _RECORDS = FolderLifecycle(noncurrent_days=30, tiering_days=90, storage_class=s3
 _CHECKPOINTS = FolderLifecycle(noncurrent_days=1, tiering_days=30, storage_class=s3.StorageClass.INTELLIGENT_TIERING)
 
 _LIFECYCLE_OF_FOLDER = {"checkpoints": _CHECKPOINTS, "logs": _RECORDS, "evaluations": _RECORDS}
+# Kept through updates and deletion; only a creation that fails takes them away again, or the derived name would be
+# taken for ever.
+_KEPT = RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE
 _INCOMPLETE_UPLOAD_DAYS = 7
 _ACCESS_LOG_DAYS = 365
 
@@ -89,6 +92,22 @@ class DataLakeBase(Construct):
     def mark_linked(self) -> None:
         """Note that a file system of this app is linked to the lake; an imported lake has nothing to guard."""
 
+    def claim_job(self, name: str) -> None:
+        """Reserve the folders of the job called `name`, so that no two jobs of an app write into the same ones.
+
+        Raises
+        ------
+        ConstructError
+            If another job of the app has the name.
+        """
+        jobs: set[str] = self.__dict__.setdefault("_jobs", set())
+        if name in jobs:
+            raise ConstructError(
+                f"name must be another for every job on a lake, got: {name!r} twice; both would write under"
+                f" checkpoints/{name}/. Give one a name of its own"
+            )
+        jobs.add(name)
+
     def grant_read(self, grantee: iam.IGrantable, *, prefixes: Sequence[str]) -> iam.Grant:
         """Let `grantee` list and read the objects under `prefixes` (each ends with a slash)."""
         return self._grant(grantee, prefixes=prefixes, actions=_READ_ACTIONS, key_actions=["kms:Decrypt"])
@@ -110,6 +129,8 @@ class DataLakeBase(Construct):
         self, grantee: iam.IGrantable, *, prefixes: Sequence[str], actions: list[str], key_actions: list[str]
     ) -> iam.Grant:
         """Grant by identity policy only: a job never edits the policies of the lake that all jobs share."""
+        if isinstance(prefixes, str):
+            raise ConstructError(f"prefixes must be a list such as ['datasets/'], got: {prefixes!r}")
         if not prefixes:
             raise ConstructError(
                 "prefixes must name at least one prefix of the lake, got: none; for example 'datasets/'"
@@ -199,7 +220,7 @@ class DataLake(DataLakeBase):
             "Key",
             description=f"Data lake {bucket_name_prefix}",
             enable_key_rotation=True,
-            removal_policy=RemovalPolicy.RETAIN,
+            removal_policy=_KEPT,
         )
         self.encryption_key.add_to_resource_policy(self._let_fsx_use_the_key(bucket_name))
         self.access_logs_bucket: s3.IBucket = access_logs_bucket or self._make_access_logs_bucket(bucket_name)
@@ -215,7 +236,7 @@ class DataLake(DataLakeBase):
             minimum_tls_version=1.2,
             object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
             versioned=True,
-            removal_policy=RemovalPolicy.RETAIN,
+            removal_policy=_KEPT,
             lifecycle_rules=self._lifecycle_rules(lifecycles or {}),
         )
         self._cfn_bucket = self.bucket.node.default_child
@@ -281,7 +302,7 @@ class DataLake(DataLakeBase):
             enforce_ssl=True,
             minimum_tls_version=1.2,
             object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
-            removal_policy=RemovalPolicy.RETAIN,
+            removal_policy=_KEPT,
             lifecycle_rules=[
                 s3.LifecycleRule(
                     id="expire",
@@ -359,6 +380,23 @@ class ImportedDataLake(DataLakeBase):
             allowed="3 to 63 lowercase letters, digits and hyphens without dots",
             way_out="dots break TLS host names and checkpoint writers",
         )
+        if bucket_name.endswith("--x-s3"):
+            raise ConstructError(
+                f"bucket_name must be a general purpose bucket, got: {bucket_name!r}, a directory bucket; file systems"
+                " cannot be linked to those"
+            )
+        require_match(
+            encryption_key_arn,
+            r"arn:[a-z-]+:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+",
+            what="encryption_key_arn",
+            allowed="the ARN of a key such as arn:aws:kms:us-east-1:111122223333:key/1234abcd-…, not an alias",
+        )
+        key_region = encryption_key_arn.split(":")[3] if not is_token(encryption_key_arn) else None
+        stack_region = Stack.of(scope).region
+        if key_region is not None and not is_token(stack_region) and key_region != stack_region:
+            raise ConstructError(
+                f"encryption_key_arn must be a key of {stack_region}, where the job runs, got: one of {key_region}"
+            )
         super().__init__(scope, id)
         self.derived_bucket_name = bucket_name
         self.encryption_key = kms.Key.from_key_arn(self, "Key", encryption_key_arn)

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aws_cdk import Tags
+from aws_cdk import Stack, Tags
 from constructs import Construct
 
+from training_storage.data_lake import DataLakeBase
 from training_storage.data_repository_association import DataRepositoryAssociation
 from training_storage.directory_bucket import DirectoryBucket
 from training_storage.gpu_cluster import ENGINES
 from training_storage.lustre_file_system import LustreFileSystem
-from training_storage.planning import catalog
+from training_storage.planning import StoragePlan, catalog
 from training_storage.planning.plan import DATA_LAKE
 from training_storage.training_network import TrainingNetwork, maximum_addresses
-from training_storage.validation import ConstructError, require_one_of
+from training_storage.validation import ConstructError, is_token, require_one_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aws_cdk import aws_ec2 as ec2
 
-    from training_storage.data_lake import DataLakeBase
     from training_storage.gpu_cluster import GpuCluster
-    from training_storage.planning import LustrePlan, StoragePlan
+    from training_storage.planning import LustrePlan
     from training_storage.planning.catalog import InstanceType
 
 __all__ = ["TrainingStorage"]
@@ -85,6 +85,13 @@ class TrainingStorage(Construct):
         capacity_reservation_ids: Sequence[str] = (),
         ami_parameter: str | None = None,
     ) -> None:
+        if not isinstance(plan, StoragePlan):
+            raise ConstructError(f"plan must be what plan_storage returned, got: a {type(plan).__name__}")
+        if not isinstance(data_lake, DataLakeBase):
+            raise ConstructError(
+                f"data_lake must be a DataLake or an ImportedDataLake, got: a {type(data_lake).__name__};"
+                " wrap a bucket of yours in ImportedDataLake"
+            )
         if (vpc is None) != (subnet is None):
             raise ConstructError(
                 "vpc and subnet must be given together, got: only one of them; a subnet of another VPC cannot be used"
@@ -96,6 +103,18 @@ class TrainingStorage(Construct):
                 f" zone_id={catalog.region(plan.region).zone_id_prefix}-az1 ('aws ec2 describe-instance-type-offerings"
                 " --location-type availability-zone-id' lists the zones that do)"
             )
+        region = Stack.of(scope).region
+        if not is_token(region) and region != plan.region:
+            raise ConstructError(
+                f"the plan must be for {region}, the Region of the stack, got: one for {plan.region};"
+                f" plan again with region={region}"
+            )
+        if subnet is not None and vpc is not None and subnet.node.path in {s.node.path for s in vpc.public_subnets}:
+            raise ConstructError(
+                f"subnet must be private, got: {subnet.node.path}, a public one; nodes and file servers have no public"
+                " address and need none"
+            )
+        data_lake.claim_job(plan.job.name or "default")
         super().__init__(scope, id)
         self.plan = plan
         self.data_lake = data_lake
@@ -131,6 +150,7 @@ class TrainingStorage(Construct):
             purchase=purchase,
             capacity_reservation_ids=capacity_reservation_ids,
             ami_parameter=ami_parameter,
+            several_addresses=_several_addresses(plan),
         )
         self._grant()
         Tags.of(self).add("training-storage:job", self.job_name)
@@ -186,7 +206,7 @@ class TrainingStorage(Construct):
 def _addresses(plan: StoragePlan, instance_type: InstanceType) -> int:
     """Return the addresses that nodes and file servers take, and refuse more than a network made here has."""
     servers = catalog.lustre_servers(plan.fsx_lustre) if plan.fsx_lustre else 0
-    per_node = instance_type.address_bearing_interfaces
+    per_node = instance_type.address_bearing_interfaces(several_addresses=_several_addresses(plan))
     most = (maximum_addresses() - servers) // per_node
     if plan.job.instances > most:
         raise ConstructError(
@@ -194,3 +214,7 @@ def _addresses(plan: StoragePlan, instance_type: InstanceType) -> int:
             " for more, bring a VPC and subnet of your own (vpc_id and subnet_id)"
         )
     return plan.job.instances * per_node + servers
+
+
+def _several_addresses(plan: StoragePlan) -> bool:
+    return plan.job.network_path == "ena-multi-ip"

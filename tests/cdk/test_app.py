@@ -226,6 +226,26 @@ BAD_VALUES: list[tuple[dict[str, str], str]] = [
     ({"instances": "8", "engine": "pcs"}, "engine must be one of ec2, got: 'pcs'"),
     ({"instances": "8", "time_to_live_hours": "3"}, "time_to_live_hours is not available in this version"),
     ({"instances": "8", "vpc_id": "vpc-01234567"}, "vpc_id and subnet_id must be given together"),
+    (
+        {"instances": "8", "vpc_id": "vpc-01234567", "subnet_id": "subnet-01234567", "egress": "isolated"},
+        "egress must be left out with vpc_id, got: 'isolated'",
+    ),
+    (
+        {
+            "instances": "8",
+            "data_lake_bucket_name": "my-lake",
+            "data_lake_key_arn": "arn:aws:kms:eu-west-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab",
+        },
+        "encryption_key_arn must be a key of us-east-1, where the job runs, got: one of eu-west-1",
+    ),
+    (
+        {
+            "instances": "8",
+            "data_lake_bucket_name": "my-lake--use1-az4--x-s3",
+            "data_lake_key_arn": "arn:aws:kms:us-east-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab",
+        },
+        "must be a general purpose bucket, got: 'my-lake--use1-az4--x-s3'",
+    ),
     ({"plan": "missing.json"}, "plan must name a plan file, got: 'missing.json'"),
     ({"instances": "8", "name": "Alpha"}, "name must .*got: 'Alpha'"),
     (
@@ -268,7 +288,8 @@ def test_the_app_exits_2_with_one_line_and_no_stack_trace(tmp_path: Path) -> Non
 def test_synth_needs_no_credentials_and_says_the_plan_on_stderr_once(tmp_path: Path) -> None:
     result = run_app(tmp_path, instances="256")
     assert result.returncode == 0
-    assert result.stderr.count("Tiers: s3, fsx-lustre") == 1
+    assert result.stderr.count("Training storage for 256 x p5.48xlarge") == 1
+    assert "s3, fsx-lustre" in result.stderr
     assert (tmp_path / "TrainingStorage.template.json").exists()
     manifest = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
     assert "missing" not in manifest
@@ -288,6 +309,16 @@ def test_missing_instances_is_an_error_on_the_stack_so_that_it_can_still_be_dest
 
 def test_a_job_whose_number_is_missing_can_still_be_found_by_its_name(synthesize: Synthesize) -> None:
     assert set(synthesize(name="alpha")) == {LAKE, "TrainingStorage-alpha"}
+
+
+def test_a_plan_that_reads_over_several_addresses_gets_them(synthesize: Synthesize) -> None:
+    job = {"instances": "8", "read_gb_per_s_per_accelerator": "3"}
+    assert plan_storage(TrainingJob.from_strings(job)).job.network_path == "ena-multi-ip"
+    template = of_type(synthesize(**job)[STORAGE], "AWS::EC2::LaunchTemplate")[0]
+    interfaces = template["Properties"]["LaunchTemplateData"]["NetworkInterfaces"]
+    assert len([i for i in interfaces if i["InterfaceType"] == "interface"]) == 8
+    assert len([i for i in interfaces if i["InterfaceType"] == "efa-only"]) == 32
+    assert not [i for i in interfaces if "AssociatePublicIpAddress" in i]
 
 
 REPLACING_PROPERTIES = {

@@ -26,6 +26,7 @@ from training_storage import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+KEY_ARN = "arn:aws:kms:us-east-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 READABLE_BY_A_LINK = {"STANDARD", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR"}
 
 
@@ -43,7 +44,8 @@ def test_everything_of_the_lake_that_holds_data_is_retained(lake_template: Any) 
     stateful = {**lake_template.of_type("AWS::S3::Bucket"), **lake_template.of_type("AWS::KMS::Key")}
     assert len(stateful) == 3
     for resource in stateful.values():
-        assert resource["DeletionPolicy"] == "Retain"
+        # A creation that fails may take the empty lake away: kept, its derived name would be taken for ever.
+        assert resource["DeletionPolicy"] == "RetainExceptOnCreate"
         assert resource["UpdateReplacePolicy"] == "Retain"
 
 
@@ -259,7 +261,7 @@ def test_an_imported_lake_grants_by_identity_policy(stack: Stack, resources: Cal
         stack,
         "Lake",
         bucket_name="my-lake",
-        encryption_key_arn="arn:aws:kms:us-east-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab",
+        encryption_key_arn=KEY_ARN,
     )
     lake.grant_read(role(stack), prefixes=["datasets/"])
     template = resources(stack)
@@ -269,4 +271,15 @@ def test_an_imported_lake_grants_by_identity_policy(stack: Stack, resources: Cal
 
 def test_a_bucket_with_dots_is_refused_as_a_lake(stack: Stack) -> None:
     with pytest.raises(ConstructError, match="bucket_name must be .* without dots, got: 'my.lake'"):
-        ImportedDataLake(stack, "Lake", bucket_name="my.lake", encryption_key_arn="arn:aws:kms:::key/x")
+        ImportedDataLake(stack, "Lake", bucket_name="my.lake", encryption_key_arn=KEY_ARN)
+
+
+@pytest.mark.parametrize("arn", ["alias/foo", "arn:aws:kms:us-east-1:111122223333:alias/foo", "1234abcd", ""])
+def test_a_key_that_is_not_named_by_its_arn_is_refused(stack: Stack, arn: str) -> None:
+    with pytest.raises(ConstructError, match=r"encryption_key_arn must be the ARN of a key .*not an alias, got: "):
+        ImportedDataLake(stack, "Lake", bucket_name="my-lake", encryption_key_arn=arn)
+
+
+def test_prefixes_as_one_text_are_refused_as_a_whole(stack: Stack) -> None:
+    with pytest.raises(ConstructError, match=r"prefixes must be a list such as .*got: 'datasets/'"):
+        DataLake(stack, "Lake").grant_read(role(stack), prefixes="datasets/")

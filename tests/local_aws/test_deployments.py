@@ -35,14 +35,14 @@ class Account:
         self.aws = aws
         self._cloudformation = aws.client("cloudformation")
 
-    def cdk(self, *arguments: str, succeeds: bool = True) -> str:
+    def cdk(self, *arguments: str, succeeds: bool = True, folder: Path | None = None) -> str:
         """Run the real CDK CLI, as a person would."""
         environment = self.aws.environment()
         environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
         result = subprocess.run(
             [str(ROOT / "node_modules" / ".bin" / "cdk"), *arguments, "--no-color"],
             env=environment,
-            cwd=ROOT,
+            cwd=folder or ROOT,
             capture_output=True,
             text=True,
             check=False,
@@ -137,10 +137,11 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.fixture(scope="module")
-def bootstrapped() -> Iterator[Account]:
+def bootstrapped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
     with LocalAws.start() as aws:
         account = Account(aws)
-        account.cdk("bootstrap", "aws://000000000000/us-east-1")
+        # Away from the app: there the CLI would synthesize it first, into the folder that a user may be using.
+        account.cdk("bootstrap", "aws://000000000000/us-east-1", folder=tmp_path_factory.mktemp("empty"))
         yield account
 
 

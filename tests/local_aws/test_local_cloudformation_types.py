@@ -289,7 +289,7 @@ def test_image_parameters_resolve(stacks: Any) -> None:
         *[
             f"/aws/service/deeplearning/ami/{architecture}/base-oss-nvidia-driver-gpu-{system}/latest/ami-id"
             for architecture in ("x86_64", "arm64")
-            for system in ("al2023", "ubuntu-22.04", "ubuntu-24.04")
+            for system in ("amazon-linux-2023", "ubuntu-22.04", "ubuntu-24.04")
         ],
         "/aws/service/pcs/ami/dlami-base-ubuntu2404/x86_64/latest/ami-id",
     ]

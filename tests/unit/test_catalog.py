@@ -111,7 +111,28 @@ def test_interfaces_obey_ec2(name: str) -> None:
     places = [(interface.network_card_index, interface.device_index) for interface in interfaces]
     assert len(set(places)) == len(places)
     assert all(device < kind.interfaces_per_card_maximum for _, device in places)
-    assert kind.address_bearing_interfaces == 1
+    assert kind.address_bearing_interfaces() == 1
+
+
+def test_several_addresses_reach_the_published_ip_bandwidth_and_obey_ec2() -> None:
+    # EC2 user guide, efa-acc-inst-types, use case 2: up to 800 Gbps of IP with eight private addresses on a P5.
+    for name in TYPES:
+        kind = catalog.instance_type(name)
+        several = kind.network_interfaces(several_addresses=True)
+        places = [(interface.network_card_index, interface.device_index) for interface in several]
+        assert len(set(places)) == len(places)
+        assert all(card < kind.network_cards and device < kind.interfaces_per_card_maximum for card, device in places)
+        addresses = kind.address_bearing_interfaces(several_addresses=True)
+        if kind.several_addresses_gbps > kind.single_address_gbps:
+            assert addresses * kind.single_address_gbps == kind.several_addresses_gbps, name
+        else:
+            assert addresses == 1, name
+
+
+def test_a_p5_with_several_addresses_has_one_on_every_fourth_card() -> None:
+    several = catalog.instance_type("p5.48xlarge").network_interfaces(several_addresses=True)
+    ena = [(i.network_card_index, i.device_index) for i in several if i.interface_type == "interface"]
+    assert ena == [(0, 0), *((card, 1) for card in range(4, 32, 4))]
 
 
 def others(name: str) -> list[tuple[int, int]]:

@@ -55,6 +55,7 @@ class GpuCluster(Construct):
         purchase: str = "on-demand",
         capacity_reservation_ids: Sequence[str] = (),
         ami_parameter: str | None = None,
+        several_addresses: bool = False,
     ) -> None:
         """Take what every engine needs; `Ec2AutoScalingCluster` documents each parameter."""
         require_integer(instances, what="instances", minimum=1)
@@ -68,3 +69,4 @@ class GpuCluster(Construct):
         self.purchase = purchase
         self.capacity_reservation_ids = list(capacity_reservation_ids)
         self.ami_parameter = ami_parameter
+        self.several_addresses = several_addresses

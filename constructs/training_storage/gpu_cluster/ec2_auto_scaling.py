@@ -50,7 +50,11 @@ class Ec2AutoScalingCluster(GpuCluster):
         Reservations or Capacity Blocks to start in; needed for capacity-block.
     ami_parameter
         SSM parameter that holds the AMI id; the AWS deep learning base image for the type's accelerator if none is
-        given. It is read when the stack is deployed.
+        given. It is read when the stack is deployed. The root device is told by the system in the name: /dev/sda1 for
+        one with "ubuntu" in it, else /dev/xvda.
+    several_addresses
+        Plain ENA interfaces on further network cards, for S3 traffic beyond the 100 Gbps of one address
+        (`network_path=ena-multi-ip`). Each takes an address of the subnet.
     root_volume_gib
         Size of the root volume, encrypted with the aws/ebs key: with a key of its own the group starts nothing
         unless the key also lets the Auto Scaling role use it.
@@ -76,6 +80,7 @@ class Ec2AutoScalingCluster(GpuCluster):
         purchase: str = "on-demand",
         capacity_reservation_ids: Sequence[str] = (),
         ami_parameter: str | None = None,
+        several_addresses: bool = False,
         root_volume_gib: int = 200,
     ) -> None:
         for reservation in capacity_reservation_ids:
@@ -106,6 +111,7 @@ class Ec2AutoScalingCluster(GpuCluster):
             purchase=purchase,
             capacity_reservation_ids=capacity_reservation_ids,
             ami_parameter=ami_parameter,
+            several_addresses=several_addresses,
         )
         self.security_group: ec2.SecurityGroup = ec2.SecurityGroup(
             self, "SecurityGroup", vpc=vpc, allow_all_outbound=True, description="Training nodes"
@@ -196,7 +202,7 @@ class Ec2AutoScalingCluster(GpuCluster):
         return ec2.CfnLaunchTemplate.InstanceMarketOptionsProperty(market_type=self.purchase)
 
     def _network_interfaces(self) -> list[ec2.CfnLaunchTemplate.NetworkInterfaceProperty]:
-        interfaces = self.instance_type.network_interfaces()
+        interfaces = self.instance_type.network_interfaces(several_addresses=self.several_addresses)
         # Groups belong on each interface: EC2 refuses a template that has them at the top level as well.
         groups = [group.security_group_id for group in (self.security_group, *self.client_security_groups)]
 

@@ -45,8 +45,9 @@ class InstanceType:
     """An accelerated instance type as ``instance_types.toml`` describes it.
 
     Bandwidths are Gbps (bits), memory is GiB, NVMe is GB. `single_address_gbps` and `several_addresses_gbps` bound IP
-    traffic (S3) with one private address and with several. `efa_for_lustre` says whether FSx for Lustre speaks EFA with
-    it (Nitro v4 or newer, Trainium 2 excluded); `lustre_efa_interfaces_default` is what AWS's client script configures.
+    traffic (S3) with one private address and with several, which sit on card 0 and `further_address_cards`.
+    `efa_for_lustre` says whether FSx for Lustre speaks EFA with it (Nitro v4 or newer, Trainium 2 excluded);
+    `lustre_efa_interfaces_default` is what AWS's client script configures.
     """
 
     name: str
@@ -62,6 +63,7 @@ class InstanceType:
     interfaces_per_card_maximum: int
     efa_interfaces_maximum: int
     efa_network_cards: tuple[int, ...]
+    further_address_cards: tuple[int, ...]
     single_address_gbps: float
     several_addresses_gbps: float
     efa_for_lustre: bool
@@ -82,25 +84,33 @@ class InstanceType:
         """Bandwidth of one EFA interface in Gbps; 0 without EFA."""
         return self.network_gbps / len(self.efa_network_cards) if self.efa_network_cards else 0.0
 
-    def network_interfaces(self) -> tuple[NetworkInterface, ...]:
+    def network_interfaces(self, *, several_addresses: bool = False) -> tuple[NetworkInterface, ...]:
         """Return the interfaces of a launch template in AWS's current pattern.
 
         The primary interface is plain ENA, because it must not be ``efa-only``. A card that holds it takes its EFA on
         device 1, every other card on device 0. Types without EFA get the primary alone.
+
+        Parameters
+        ----------
+        several_addresses
+            Add plain ENA interfaces on device 1 of `further_address_cards`, for IP traffic beyond one address.
         """
         primary = NetworkInterface(network_card_index=0, device_index=0, interface_type="interface")
-        return (
-            primary,
-            *(
-                NetworkInterface(network_card_index=card, device_index=1 if card == 0 else 0, interface_type="efa-only")
-                for card in self.efa_network_cards
-            ),
+        efa = (
+            NetworkInterface(network_card_index=card, device_index=1 if card == 0 else 0, interface_type="efa-only")
+            for card in self.efa_network_cards
         )
+        further = (
+            NetworkInterface(network_card_index=card, device_index=1, interface_type="interface")
+            for card in self.further_address_cards
+        )
+        return (primary, *efa, *(further if several_addresses else ()))
 
-    @property
-    def address_bearing_interfaces(self) -> int:
-        """How many interfaces of `network_interfaces` take a subnet address."""
-        return sum(interface.bears_addresses for interface in self.network_interfaces())
+    def address_bearing_interfaces(self, *, several_addresses: bool = False) -> int:
+        """Return how many interfaces of `network_interfaces` take a subnet address."""
+        return sum(
+            interface.bears_addresses for interface in self.network_interfaces(several_addresses=several_addresses)
+        )
 
     def on_demand_price_per_hour(self, region: str) -> float | None:
         """Return the on-demand price in USD per hour, or None where `region` has no known one."""
@@ -132,7 +142,8 @@ def instance_type(name: str) -> InstanceType:
 
 
 def _read(name: str, row: dict[str, object]) -> InstanceType:
-    for key in ("efa_network_cards", "purchase", "source"):
+    row.setdefault("further_address_cards", [])
+    for key in ("efa_network_cards", "further_address_cards", "purchase", "source"):
         row[key] = tuple(row[key])  # type: ignore[arg-type]
     row["as_of"] = str(row["as_of"])
     return InstanceType(name=name, **row)  # type: ignore[arg-type]
