@@ -42,14 +42,39 @@ def test_text_names_tiers_assumptions_places_and_warnings(capsys: pytest.Capture
     assert cli.main(["plan", "--instances", "1000", "--region", "us-east-1"]) == 0
     text = capsys.readouterr().out
     for words in (
-        "Tiers: s3, fsx-lustre",
-        "Assumed, because it was not given: instance_type=p5.48xlarge",
+        "huge-posix  1000 instances with POSIX",
+        "instance_type=p5.48xlarge",
         "restart_seconds=300",
-        "Warning: The plan takes 100% of the default quota",
-        "  checkpoints: fsx-lustre and s3; the newest 2 stay",
+        "The plan takes 100% of the default quota",
+        "checkpoints  hot on fsx-lustre, durable on s3; the newest 2 stay",
     ):
         assert words in text
     assert "region=us-east-1" not in text
+
+
+def test_explain_adds_the_formulas_to_the_report(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["plan", "--instances", "64"]) == 0
+    plain = capsys.readouterr().out
+    assert cli.main(["plan", "--instances", "64", "--explain"]) == 0
+    explained = capsys.readouterr().out
+    assert explained.startswith(plain)
+    assert "How it was calculated" in explained.removeprefix(plain)
+
+
+def test_every_assumed_value_can_be_given(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without any field but `instances` the report names what was assumed; each can be said as an option."""
+    plan = plan_storage(TrainingJob(instances=64))
+    values = plan.job.to_strings()
+    assert cli.main(["plan", "--instances", "64"]) == 0
+    text = capsys.readouterr().out
+    assert len(plan.assumed) > 15
+    for name in plan.assumed:
+        assert f"  {name}={values[name]} " in text
+        option = f"--{name.replace('_', '-')}"
+        assert cli.main(["plan", "--instances", "64", option, values[name], "--json"]) == 0
+        given = json.loads(capsys.readouterr().out)
+        assert name not in given["assumed"]
+        assert given["job"][name] == plan.to_dict()["job"][name]
 
 
 def test_every_field_of_a_job_is_an_option(capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,6 +107,7 @@ def test_options_reach_the_job(capsys: pytest.CaptureFixture[str]) -> None:
         (["plan", "--instances", "8", "--interface", "nfs"], "must be one of posix, object"),
         (["plan", "--instances", "8", "--prices", "missing.toml"], "'missing.toml', file not found"),
         (["plan", "--instances", "8", "--zone-id", "us-east-1a"], "which is a zone name"),
+        (["plan", "--instances", "8", "--json", "--explain"], "--explain goes with the report"),
         (["plant"], "invalid choice: 'plant'"),
         ([], "required: VERB"),
     ],

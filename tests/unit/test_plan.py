@@ -428,13 +428,3 @@ def test_quotas_of_both_hot_tiers_are_listed() -> None:
         ("L-FD6F2F22", 1),
         (None, 1),
     ]
-
-
-def test_the_summary_is_short_and_names_what_matters(plan: StoragePlan) -> None:
-    lines = plan.summary_lines()
-    assert len(lines) <= 15
-    text = "\n".join(lines)
-    for words in ("256 x p5.48xlarge", "s3, fsx-lustre", "43,200 GiB at 1000", "$25,920.00", "multi-node"):
-        assert words in text
-    warned = plan_storage(TrainingJob(instances=1000))
-    assert warned.summary_lines()[-1] == f"Warning: {warned.warnings[-1]}"

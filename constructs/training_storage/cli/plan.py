@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from training_storage.cli import questions
 from training_storage.cli.parser import OK, PROGRAM, Verbs, write_whole
-from training_storage.planning import TrainingJob, plan_storage
+from training_storage.planning import TrainingJob
 from training_storage.planning.errors import InvalidJobError
-from training_storage.planning.report import report_lines
+from training_storage.planning.planner import plan_of
+from training_storage.planning.solution import solve
 
 if TYPE_CHECKING:
     import argparse
@@ -25,27 +27,43 @@ def add_verb(verbs: Verbs) -> None:
     for name in TrainingJob.field_names():
         parser.add_argument(_option(name), dest=name, metavar="VALUE", help=TrainingJob.field_help(name))
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
+    parser.add_argument("--explain", action="store_true", help="print every formula with its numbers as well")
     parser.add_argument(
         "--out", metavar="FILE", help="write the plan as JSON to FILE as well, to deploy it with -c plan=FILE"
     )
     parser.add_argument("--force", action="store_true", help="let --out replace an existing file")
-    options = [*map(_option, TrainingJob.field_names()), "--json", "--out", "--force"]
+    options = [*map(_option, TrainingJob.field_names()), "--json", "--explain", "--out", "--force"]
     parser.set_defaults(run=_run, options=options)
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    if arguments.json and arguments.explain:
+        raise InvalidJobError("--explain goes with the report, got: --json as well. Leave one of them out.")
     values = {
         name: value for name in TrainingJob.field_names() if (value := getattr(arguments, name, None)) is not None
     }
+    if not values and not (arguments.json or arguments.explain or arguments.out) and questions.can_ask():
+        values = questions.ask()
     if "instances" not in values:
         raise InvalidJobError(
             f"--instances is missing: say how many nodes the cluster has, for example {PROGRAM} plan --instances 256."
         )
     region = next((os.environ[name] for name in _REGION_VARIABLES if os.environ.get(name)), None)
-    plan = plan_storage(TrainingJob.from_strings(values), environment_region=region)
+    solution = solve(TrainingJob.from_strings(values), environment_region=region)
+    plan = plan_of(solution)
     if arguments.out is not None:
         write_whole(Path(arguments.out), plan.to_json(), force=arguments.force)
-    text = plan.to_json() if arguments.json else "\n".join(report_lines(plan)) + "\n"
+    if arguments.json:
+        text = plan.to_json()
+    else:
+        # Loaded here: plans as JSON need no words.
+        from training_storage.planning.report import report_lines  # noqa: PLC0415
+
+        text = "\n".join(report_lines(plan, solution)) + "\n"
+        if arguments.explain:
+            from training_storage.planning.explain import explain_lines  # noqa: PLC0415
+
+            text += "\n" + "\n".join(explain_lines(solution)) + "\n"
     sys.stdout.write(text)
     sys.stdout.flush()
     return OK

@@ -223,6 +223,21 @@ def best_of_tier(situation: Situation, needs: Needs, attempt: Attempt, per_unit:
     return None if found is None else _configuration(arrangement, found)
 
 
+def neighbour(
+    situation: Situation, needs: Needs, attempt: Attempt, *, file_system: lustre.FileSystem, step: int
+) -> Configuration | None:
+    """Return the configuration with the size `step` legal sizes away from `file_system`'s, or None if it cannot do."""
+    arrangement = _arrange(situation, needs, attempt)
+    if isinstance(arrangement, str) or arrangement.request is None:
+        return None
+    limit = max(quota_gib(situation), file_system.capacity_gib)
+    sizes = lustre.sizes_gib(arrangement.request, file_system.tier, limit_gib=limit)
+    index = sizes.index(file_system.capacity_gib) + step
+    if not 0 <= index < len(sizes):
+        return None
+    return _configuration(arrangement, lustre.file_system(arrangement.request, file_system.tier, sizes[index]))
+
+
 def _arrange(situation: Situation, needs: Needs, attempt: Attempt) -> _Arrangement | str:
     """Return the attempt with its object tiers, or the shortfall of one of them in numbers."""
     choice = attempt.choice

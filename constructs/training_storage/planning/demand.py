@@ -135,6 +135,14 @@ class Required:
         return self.read + self.write if self.together else max(self.read, self.write)
 
 
+def part_words(needs: Needs) -> str:
+    """Return how much one request moves, in words."""
+    return (
+        f"{needs.read_request_bytes / MIB:.3g} MiB a GET of data, {needs.checkpoint_part_bytes / MIB:.3g} MiB a part "
+        "of a checkpoint"
+    )
+
+
 def request_bytes(*, object_bytes: float | None, part_bytes: float) -> float:
     """Return the mean bytes that one request moves: objects smaller than a part are one request each."""
     if object_bytes is None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping  # noqa: TC003 - the codec reads annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from training_storage.planning import catalog, report
+from training_storage.planning import catalog, summary
 from training_storage.planning.codec import decode, encode
 from training_storage.planning.errors import InvalidPlanError
 from training_storage.planning.job import TrainingJob  # noqa: TC001 - the codec reads annotations at run time
@@ -225,7 +225,7 @@ class StoragePlan:
 
     def summary_lines(self) -> tuple[str, ...]:
         """Return the plan in a few lines: tiers and why, sizes, money, warnings."""
-        return report.summary_lines(self)
+        return summary.summary_lines(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON values."""

@@ -1,75 +1,248 @@
-"""A plan in words: short lines for people."""
+"""The whole plan for people: what, why, how large, for how much, and what else there would be."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from training_storage.planning import defaults
+from training_storage.planning import configuration, defaults, lustre, objects, tariff
+from training_storage.planning.alternatives import PART_WORDS
+from training_storage.planning.bill import IDLE
+from training_storage.planning.demand import part_words
+from training_storage.planning.selection import EXPRESS, S3
+from training_storage.planning.text import amount, percent, rows, usd, wrapped
+from training_storage.planning.units import GB
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
     from training_storage.planning.plan import StoragePlan
+    from training_storage.planning.solution import Solution
 
 
-def summary_lines(plan: StoragePlan) -> tuple[str, ...]:
-    """Return tiers and why, sizes, money and warnings."""
-    job, demand, money = plan.job, plan.demand, plan.cost
-    zone = plan.zone_id or "no zone yet"
-    lines = [
-        f"Training storage for {job.instances} x {job.instance_type} in {plan.region} ({zone})",
-        f"Tiers: {', '.join(plan.tiers)}",
+def report_lines(plan: StoragePlan, solution: Solution) -> tuple[str, ...]:
+    """Return the report of `plan`, which `solution` was made into; at most 100 columns."""
+    job = plan.job
+    head = (
+        f"Training storage for {job.instances:,} x {job.instance_type} "
+        f"({solution.situation.accelerators:,} accelerators) in {plan.region}, {plan.zone_id or 'no zone yet'}"
+    )
+    sections: list[tuple[str, Iterable[str]]] = [
+        ("Tiers and why", rows(zip(plan.selection.rules, plan.selection.reasons, strict=True))),
+        ("Sizes, and what set each", rows(_sizes(plan, solution))),
+        ("Demand", rows(_demand(plan, solution))),
+        ("Cost", _cost(plan, solution)),
+        ("Where data lives", _placement(plan)),
+        ("What would save most", _levers(plan)),
+        ("Alternatives, and why not", _alternatives(plan)),
+        ("Assumed, because it was not given", _assumed(plan)),
+        ("Quotas of the account", _quotas(plan)),
+        ("Warnings", [line for warning in plan.warnings for line in wrapped(warning, first="  - ")]),
     ]
-    lines += [f"  {rule}: {reason}" for rule, reason in zip(plan.selection.rules, plan.selection.reasons, strict=True)]
-    lines.append(
-        f"Demand: reads {demand.read_gb_per_s:g} GB/s; checkpoint {demand.checkpoint_size_gib:,.0f} GiB every "
-        f"{demand.checkpoint_interval_minutes:.3g} min; restore {demand.restore_gb_per_s:.3g} GB/s; a failure every "
-        f"{demand.mtbf_hours:.3g} h; effective training time {demand.effective_training_time_ratio:.1%}"
-    )
-    if plan.fsx_lustre is not None:
-        system = plan.fsx_lustre
-        efa = f", EFA with {system.efa_interfaces_per_client} interfaces per client" if system.efa_enabled else ""
-        iops = f", {system.metadata_iops:,} metadata IOPS" if system.metadata_iops is not None else ""
-        lines.append(
-            f"fsx-lustre: {system.deployment_type}, {system.storage_capacity_gib:,} GiB at "
-            f"{system.per_unit_storage_throughput} MB/s per TiB = {system.baseline_mb_per_s:,.0f} MB/s{iops}{efa}"
-        )
-    if plan.s3_express is not None:
-        lines.append(f"s3-express: a directory bucket in {plan.s3_express.zone_id or 'a zone to be given'}")
-    lines.append(f"s3: {', '.join(plan.s3.folders)}")
-    months = ", ".join(f"{tier} {_usd(value)}" for tier, value in money.per_month_usd.items())
-    hour, run = money.per_hour_usd, money.run_usd
-    lines.append(f"Per month: {months} (prices of {money.prices_as_of})")
-    lines.append(
-        f"Per hour: {_usd(hour.running)} running, {_usd(hour.nodes_at_zero)} with no nodes, {_usd(hour.parked)} parked"
-    )
-    lines.append(
-        f"Run of {job.run_hours:g} h: storage {_usd(run.storage)}, lake growth {_usd(run.lake_growth)}, requests and "
-        f"transfer {_usd(run.requests_and_transfer)}, waiting accelerators {_usd(run.idle_accelerators)}, repeated "
-        f"work {_usd(run.lost_work)}, total {_usd(run.total)}"
-    )
-    lines += [f"Warning: {warning}" for warning in plan.warnings]
+    lines = [head]
+    for title, body in sections:
+        text = list(body)
+        if text:
+            lines += ["", title, *text]
     return tuple(lines)
 
 
-def report_lines(plan: StoragePlan) -> tuple[str, ...]:
-    """Return the summary with what was assumed, and where each kind of data lives."""
-    given = plan.job.to_strings()
-    assumptions = defaults.ASSUMPTIONS.items()
-    return (
-        *summary_lines(plan),
-        "Assumed, because it was not given: "
-        + (", ".join(f"{name}={given[name]}" for name in plan.assumed) or "nothing"),
-        "Assumed always: " + ", ".join(f"{name}={default.value:g}" for name, default in assumptions),
-        "Where data lives:",
-        *(
-            f"  {place.data}: {f'{place.hot} and ' if place.hot else ''}{place.durable}; {place.leaves_hot}"
-            for place in plan.placement
+def _sizes(plan: StoragePlan, solution: Solution) -> Iterator[tuple[str, str]]:
+    system, found = plan.fsx_lustre, solution.found
+    if system is not None:
+        iops = f", {system.metadata_iops:,} metadata IOPS" if system.metadata_iops is not None else ""
+        yield (
+            "fsx-lustre",
+            (
+                f"{system.deployment_type}, {system.storage_capacity_gib:,} GiB at "
+                f"{system.per_unit_storage_throughput} MB/s per TiB = {system.baseline_mb_per_s:,.0f} MB/s{iops}"
+            ),
+        )
+        yield "", f"Size: {size_words(solution)}"
+        efa = f", {system.efa_interfaces_per_client} EFA interfaces a node" if system.efa_enabled else ""
+        client = found.request.client_bytes_per_s if found.request is not None else 0.0
+        yield "", f"Network: {found.path}{efa}; a node moves at most {client / GB:.3g} GB/s."
+    for tier, store in found.stores.items():
+        yield (
+            tier,
+            (
+                f"Bounds, not measurements: reads {store.read_bytes_per_s / GB:.3g} GB/s, writes "
+                f"{store.write_bytes_per_s / GB:.3g} GB/s; set by {_store_bound(solution, tier)}."
+            ),
+        )
+    if EXPRESS in plan.tiers and EXPRESS not in found.stores:
+        yield EXPRESS, "Nothing of this job is read from or written to it."
+    if S3 not in found.stores:
+        yield S3, f"No size; {plan.demand.prefixes} prefix{'es' if plan.demand.prefixes != 1 else ''}."
+
+
+def size_words(solution: Solution) -> str:
+    """Return which bound set the size of the file system, with what every bound asks for."""
+    request, system = solution.found.request, solution.found.layout.file_system
+    if request is None or system is None:
+        return ""
+    bounds = lustre.bounds(request, system.tier)
+    least = lustre.least_gib(request, system.tier) or 0
+    asked = ", ".join(f"{bound.name} {bound.gib:,.0f}" for bound in bounds)
+    following = request.kind.next_gib(capacity_gib=system.capacity_gib, per_unit=system.tier.per_unit, efa=request.efa)
+    limit = configuration.quota_gib(solution.situation)
+    if system.capacity_gib == least:
+        largest = max(bounds, key=lambda bound: bound.gib).name
+        reason = f"set by {largest}; more would cost more than it saves"
+    elif system.capacity_gib <= limit < following:
+        reason = "set by the quota; up to there more throughput saves more waiting than it costs"
+    else:
+        reason = "set by the least total cost; less would cost more in waiting accelerators than it saves"
+    return f"{reason}. The demand asks for {least:,} GiB ({asked}, before the grid of sizes)."
+
+
+def _store_bound(solution: Solution, tier: str) -> str:
+    store = solution.found.stores[tier]
+    clients = objects.clients_bytes_per_s(solution.situation, solution.found.path)
+    if store.read_bytes_per_s >= clients:
+        return f"the nodes' network ({solution.found.path})"
+    if tier == EXPRESS:
+        return "the requests of a directory bucket"
+    return "the requests of the prefixes that the demand asks for"
+
+
+def _demand(plan: StoragePlan, solution: Solution) -> Iterator[tuple[str, str]]:
+    demand, job, needs = plan.demand, plan.job, solution.needs
+    use = f"; {needs.accelerator_use:.0%} of it must be met" if needs.accelerator_use < 1 else ""
+    yield "reads", f"{demand.read_gb_per_s:.4g} GB/s with every accelerator busy{use}"
+    rank = "" if demand.slowest_rank_gib is None else f"; the slowest rank writes {demand.slowest_rank_gib:.3g} GiB"
+    yield "checkpoint", f"{demand.checkpoint_size_gib:,.1f} GiB, {job.checkpoint_mode}{rank}"
+    yield (
+        "interval",
+        (
+            f"{demand.checkpoint_interval_minutes:.4g} min, {solution.found.result.checkpoints:,.0f} in the run; "
+            f"Young's interval for the stall budget is {demand.young_interval_minutes:.4g} min"
         ),
-        *(
-            f"Alternative: {', '.join(alternative.tiers)}: {alternative.why_not}"
-            for alternative in plan.selection.alternatives
+    )
+    yield (
+        "writes",
+        f"{demand.checkpoint_write_gb_per_s:.4g} GB/s; a save stalls training {demand.checkpoint_stall_seconds:.3g} s",
+    )
+    yield (
+        "restore",
+        (
+            f"{demand.restore_gb_per_s:.4g} GB/s for {needs.restore_target_s:g} s"
+            f"{'' if needs.restore_is_limit else ' (a target)'}; it takes {solution.found.result.restore_s:,.0f} s"
+        ),
+    )
+    yield "failures", f"one every {demand.mtbf_hours:.4g} h, {solution.found.result.failures:.3g} in the run"
+    yield "effective", f"{percent(demand.effective_training_time_ratio)} of the time trains"
+    yield "hot capacity", f"{demand.hot_capacity_gib:,.0f} GiB at a fill of {defaults.number('fill_level'):.0%}"
+    iops = f", {demand.metadata_iops:,} metadata IOPS" if needs.files_per_s is not None else ""
+    yield (
+        "requests",
+        (
+            f"{demand.get_per_s:,.0f} GET/s and {demand.put_per_s:,.0f} PUT/s ({part_words(needs)}): "
+            f"{demand.prefixes} prefix{'es' if demand.prefixes != 1 else ''}{iops}"
         ),
     )
 
 
-def _usd(value: float | None) -> str:
-    return "no known price" if value is None else f"${value:,.2f}"
+def _cost(plan: StoragePlan, solution: Solution) -> Iterator[str]:
+    money, job = plan.cost, plan.job
+    hours = solution.situation.prices.hours_per_month
+    yield f"  Prices of {money.prices_as_of}, {money.currency}. A month has {hours:g} h."
+    cluster = money.per_month_usd["cluster"]
+
+    def of_cluster(value: float | None) -> str:
+        return f"{percent(value / cluster)} of the cluster's" if value is not None and cluster else ""
+
+    table = [
+        (f"a month, {tier}", usd(value), of_cluster(value) if tier != "cluster" else "all nodes running")
+        for tier, value in money.per_month_usd.items()
+    ]
+    hour = money.per_hour_usd
+    table += [
+        ("an hour, running", usd(hour.running), "storage and all nodes"),
+        ("an hour, nodes at zero", usd(hour.nodes_at_zero), "storage alone"),
+        ("an hour, parked", usd(hour.parked), "the stack is gone, the lake remains"),
+    ]
+    node_hour = solution.situation.tariff.price(tariff.node_hour(solution.situation.instance.name))
+    bill = None if node_hour is None else node_hour * job.instances * solution.situation.number("run_hours")
+    values: Mapping[str, float | None] = {part: getattr(money.run_usd, part) for part in PART_WORDS}
+    for part, value in {**values, "total": money.run_usd.total}.items():
+        share = f"{percent(value / bill)} of the run's GPU bill" if value is not None and bill else ""
+        if part == IDLE:
+            share += f"; {solution.found.result.idle_node_s / 3600:,.1f} h of the run" if share else ""
+        table.append((f"the run, {PART_WORDS.get(part, part)}", usd(value), share))
+    if bill is not None:
+        table.append(
+            ("the run, GPU bill", usd(bill), f"{job.instances:,} nodes x {job.run_hours:g} h x ${node_hour:g}")
+        )
+    names, figures = max(len(row[0]) for row in table), max(len(row[1]) for row in table)
+    for name, figure, note in table:
+        yield f"  {name:<{names}}  {figure:>{figures}}  {note}".rstrip()
+
+
+def _placement(plan: StoragePlan) -> Iterator[str]:
+    return rows(
+        (
+            place.data,
+            f"{f'hot on {place.hot}, ' if place.hot else ''}durable on {place.durable}; {place.leaves_hot}",
+        )
+        for place in plan.placement
+    )
+
+
+def _levers(plan: StoragePlan) -> Iterator[str]:
+    for lever in plan.levers:
+        change = ", ".join(f"{key}={_plain(value)}" for key, value in lever.change.items())
+        yield from wrapped(f"{change} saves {usd(lever.saves_run_usd)} of the run: {lever.why}", first="  - ")
+
+
+def _alternatives(plan: StoragePlan) -> Iterator[str]:
+    for other in plan.selection.alternatives:
+        money = "" if other.run_usd is None else f" {usd(other.per_month_usd)} a month, {usd(other.run_usd)} the run."
+        what = ", ".join([" + ".join(other.tiers), *_what_differs(plan, other.configuration)])
+        yield from wrapped(f"{what}:{money} {other.why_not}", first="  - ")
+
+
+def _what_differs(plan: StoragePlan, configuration: Mapping[str, object]) -> Iterator[str]:
+    """Yield what an alternative has besides its tiers, as far as the plan has not the same."""
+    capacity, per_unit = configuration.get("storage_capacity_gib"), configuration.get("per_unit_storage_throughput")
+    if per_unit is not None:
+        yield f"{f'{capacity:,} GiB ' if capacity is not None else ''}at {per_unit} MB/s per TiB"
+    same = {
+        "network_path": plan.job.network_path,
+        "deployment_type": plan.fsx_lustre.deployment_type if plan.fsx_lustre else "PERSISTENT_2",
+        "efa_enabled": plan.fsx_lustre.efa_enabled if plan.fsx_lustre else False,
+        "checkpoint_interval_minutes": float(f"{plan.demand.checkpoint_interval_minutes:.4g}"),
+    }
+    for key, value in configuration.items():
+        if key not in ("storage_capacity_gib", "per_unit_storage_throughput") and same.get(key) != value:
+            yield f"{key}={_plain(value)}"
+
+
+def _assumed(plan: StoragePlan) -> Iterator[str]:
+    given = plan.job.to_strings()
+    yield from rows(
+        (f"{name}={given[name]}", defaults.FIELDS[name].why if name in defaults.FIELDS else "by rule")
+        for name in plan.assumed
+    )
+    yield from wrapped(
+        "Give any of them as an option (--checkpoint-mode sync), or as -c checkpoint_mode=sync. Always assumed: "
+        + ", ".join(f"{name}={_plain(default.value)}" for name, default in defaults.ASSUMPTIONS.items())
+        + "."
+    )
+
+
+def _quotas(plan: StoragePlan) -> Iterator[str]:
+    return rows(
+        (
+            quota.code or "no code",
+            f"{quota.name}: {quota.needed:,} of {quota.limit:,} ({quota.needed / quota.limit:.0%})",
+        )
+        for quota in plan.quotas
+    )
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float)):
+        return amount(value)
+    return str(value)
