@@ -27,6 +27,7 @@ __all__ = ["LustreFileSystem"]
 
 _LOG_GROUP_PREFIX = "/aws/fsx/"  # FSx accepts no other destination (CreateFileSystem, LustreLogCreateConfiguration).
 _TIERING = "INTELLIGENT_TIERING"
+_SERVERS = "FSx for Lustre file servers"
 
 
 class LustreFileSystem(Construct):
@@ -80,6 +81,9 @@ class LustreFileSystem(Construct):
         d:HH:MM in UTC with d from 1 (Monday) to 7; FSx chooses if none is given.
     file_system_type_version
         Lustre version; 2.15 is the only one with metadata configuration and EFA. China has 2.12 at most.
+    replacement_protection
+        Let an update that would replace the file system fail and roll back, instead of leaving the old one behind and
+        mounting an empty new one (docs/decisions/0008). It gives the servers' security group a fixed name.
 
     Attributes
     ----------
@@ -119,6 +123,7 @@ class LustreFileSystem(Construct):
         log_group: logs.ILogGroup | None = None,
         weekly_maintenance_start_time: str | None = None,
         file_system_type_version: str = "2.15",
+        replacement_protection: bool = True,
     ) -> None:
         require_one_of(
             deployment_type,
@@ -154,11 +159,26 @@ class LustreFileSystem(Construct):
         self.links: list[DataRepositoryAssociation] = []
         #: The file system as the rules see it; links are checked against it.
         self.spec: legality.FileSystem = spec
-        # A key is always a token, and nothing about it is checked.
-        say_unchecked(self, (name for name in spec.unknown_fields() if name != "encryption_key"))
+        say_unchecked(self, spec.unknown_fields())
 
         self.security_group = ec2.SecurityGroup(
-            self, "SecurityGroup", vpc=vpc, allow_all_outbound=False, description="FSx for Lustre file servers"
+            self,
+            "SecurityGroup",
+            vpc=vpc,
+            allow_all_outbound=False,
+            # CloudFormation refuses to replace a resource that has a name of its own, and a group's description cannot
+            # change without replacement. So the description holds what replaces the file system: the group is updated
+            # before the file system, and a change stops there.
+            security_group_name=self._unique_name() if replacement_protection else None,
+            description=_servers_description(
+                deployment_type,
+                f"Lustre {file_system_type_version}",
+                f"{per_unit_storage_throughput or 'default'} MB/s per TiB",
+                subnet.subnet_id,
+                encryption_key.key_arn if encryption_key else "aws/fsx",
+            )
+            if replacement_protection
+            else _SERVERS,
         )
         self.client_security_group = ec2.SecurityGroup(
             self, "ClientSecurityGroup", vpc=vpc, allow_all_outbound=False, description="FSx for Lustre clients"
@@ -323,6 +343,14 @@ def keep_forever(resource: fsx.CfnFileSystem | fsx.CfnDataRepositoryAssociation)
     """
     resource.cfn_options.deletion_policy = CfnDeletionPolicy.RETAIN_EXCEPT_ON_CREATE
     resource.cfn_options.update_replace_policy = CfnDeletionPolicy.RETAIN
+
+
+def _servers_description(*identity: str) -> str:
+    """Describe the servers by what replaces their file system, as far as it is known at synth.
+
+    What is made in the same app guards itself: a subnet cannot be replaced by one of the same range, nor a retained key.
+    """
+    return f"{_SERVERS} ({', '.join(part for part in identity if not is_token(part))})"
 
 
 def _iops(iops: int | None, *, tiering: bool) -> int | None:

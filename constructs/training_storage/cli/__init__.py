@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from training_storage.cli import plan, prices
+from training_storage.cli import check, plan, prices
 from training_storage.cli.parser import OK, PROGRAM, Parser, refuse_unknown
 from training_storage.planning import NoTierError, PlanningError
 
@@ -53,6 +53,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=Parser)
     plan.add_verb(verbs)
     prices.add_verb(verbs)
+    check.add_verb(verbs)
     arguments, unknown = parser.parse_known_args(argv)
     if unknown:
         refuse_unknown(unknown[0], arguments)

@@ -125,18 +125,18 @@ def _brief(value: object) -> str:
     """Return a short and steady name of any value; braces would end the ``${…}`` around it."""
     if isinstance(value, Mapping) and len(value) == 1:
         name, argument = next(iter(value.items()))
-        inner = argument if isinstance(argument, (str, int)) else _flat(argument)
+        inner = argument if isinstance(argument, (str, int)) else canonical(argument)
         return f"{name} {inner}".replace("{", "(").replace("}", ")")
-    return _flat(value).replace("{", "(").replace("}", ")")
+    return canonical(value).replace("{", "(").replace("}", ")")
 
 
-def _flat(value: object) -> str:
-    """Return JSON of a value of ordinary size; a larger one is told apart by its identity only."""
+def canonical(value: object, *, most: int = _MAXIMUM_PARTS) -> str:
+    """Return JSON of a value; one of more than `most` parts (anchors may multiply them) by its identity only."""
     pending, count = [value], 0
     while pending:
         node = pending.pop()
         count += 1
-        if count > _MAXIMUM_PARTS:
+        if count > most:
             return f"value {id(value)}"
         if isinstance(node, Mapping):
             pending += node.values()

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 SCRATCH = ("SCRATCH_1", "SCRATCH_2")
 PERSISTENT = ("PERSISTENT_1", "PERSISTENT_2")
 TIERING = "INTELLIGENT_TIERING"
+#: Fields whose value no rule looks into: only that, or how often, they are given.
+_NOT_LOOKED_INTO = ("subnets", "tags", "encryption_key")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +136,7 @@ class FileSystem:
         names = []
         for member in fields(self):
             value = getattr(self, member.name)
-            if value is UNKNOWN and member.name not in ("subnets", "tags"):
+            if value is UNKNOWN and member.name not in _NOT_LOOKED_INTO:
                 names.append(member.name)
             elif isinstance(value, (MetadataConfiguration, ReadCache, Logging, LegacyLink)):
                 names += [

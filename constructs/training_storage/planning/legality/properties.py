@@ -160,7 +160,9 @@ def text(values: Mapping[str, Any], name: str) -> Text:
         return None
     if is_intrinsic(value):
         return UNKNOWN
-    return value if isinstance(value, str) else str(value)
+    if isinstance(value, str):
+        return value
+    return str(value) if isinstance(value, (int, float)) else UNKNOWN
 
 
 def number(values: Mapping[str, Any], name: str) -> Number:
@@ -174,7 +176,7 @@ def number(values: Mapping[str, Any], name: str) -> Number:
         return int(value)
     if isinstance(value, float) and value.is_integer():
         return int(value)
-    return value if isinstance(value, (int, float, str)) else repr(value)
+    return value if isinstance(value, (int, float, str)) else UNKNOWN
 
 
 def flag(values: Mapping[str, Any], name: str) -> Flag:
@@ -186,6 +188,8 @@ def flag(values: Mapping[str, Any], name: str) -> Flag:
         return UNKNOWN
     if isinstance(value, bool):
         return value
+    if not isinstance(value, (str, int, float)):
+        return UNKNOWN
     return {"true": True, "false": False}.get(str(value).lower(), str(value))
 
 
@@ -246,7 +250,7 @@ def _root_squash(lustre: Mapping[str, Any]) -> RootSquash | Unknown | None:
     nids = block.get("NoSquashNids")
     return RootSquash(
         root_squash=text(block, "RootSquash"),
-        no_squash_nids=tuple(map(str, nids)) if isinstance(nids, list) else (),
+        no_squash_nids=tuple(nid for nid in nids if isinstance(nid, str)) if isinstance(nids, list) else (),
     )
 
 
@@ -277,4 +281,4 @@ def _events(policies: Mapping[str, Any], name: str) -> tuple[object, ...] | Unkn
     events = UNKNOWN if isinstance(block, Unknown) else block.get("Events")
     if not isinstance(events, list):
         return UNKNOWN
-    return tuple(UNKNOWN if is_intrinsic(event) else event for event in events)
+    return tuple(event if isinstance(event, (str, int, float)) else UNKNOWN for event in events)
