@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 from typing import TYPE_CHECKING
 
-from training_storage.cli import check, plan, prices
 from training_storage.cli.parser import OK, PROGRAM, Parser, refuse_unknown
 from training_storage.planning import NoTierError, PlanningError
 
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _DISTRIBUTION = "training-storage"
+#: The verbs, each a module of this package. Only the one that was asked for is loaded: a plan starts fast.
+_VERBS = {
+    "plan": "plan the storage of a training job",
+    "prices": "read today's prices into a file that plans take",
+    "check": "check templates, cloud assemblies and plans against what AWS accepts",
+}
 _BAD_INPUT, _NO_TIER = 2, 3
 
 
@@ -32,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         What the verb says; 2 for bad input, 3 where no tier can serve the job. Errors are one line on stderr.
     """
     try:
-        arguments = _parse(sys.argv[1:] if argv is None else argv)
+        arguments = _parse(sys.argv[1:] if argv is None else list(argv))
         run: int = arguments.run(arguments)
     except NoTierError as error:
         return _fail(error, _NO_TIER)
@@ -45,15 +51,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run
 
 
-def _parse(argv: Sequence[str]) -> argparse.Namespace:
+def _parse(argv: list[str]) -> argparse.Namespace:
     parser = Parser(
         prog=PROGRAM, description="From one number to the right training storage on AWS.", allow_abbrev=False
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=Parser)
-    plan.add_verb(verbs)
-    prices.add_verb(verbs)
-    check.add_verb(verbs)
+    for verb, words in _VERBS.items():
+        if argv[:1] == [verb]:
+            importlib.import_module(f"{__name__}.{verb}").add_verb(verbs)
+        else:
+            verbs.add_parser(verb, help=words)
     arguments, unknown = parser.parse_known_args(argv)
     if unknown:
         refuse_unknown(unknown[0], arguments)

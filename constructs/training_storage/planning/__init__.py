@@ -4,8 +4,9 @@
 ('s3', 'fsx-lustre')
 """
 
+from typing import TYPE_CHECKING
+
 from training_storage.planning import catalog
-from training_storage.planning.deployment import DeploymentOptions, DeploymentRequest, split_context
 from training_storage.planning.errors import InvalidJobError, InvalidPlanError, NoTierError, PlanningError
 from training_storage.planning.job import TrainingJob
 from training_storage.planning.plan import (
@@ -28,6 +29,9 @@ from training_storage.planning.plan import (
 )
 from training_storage.planning.planner import plan_storage, select_tiers
 from training_storage.planning.resolution import DEFAULT_REGION
+
+if TYPE_CHECKING:
+    from training_storage.planning.deployment import DeploymentOptions, DeploymentRequest, split_context
 
 __all__ = [
     "DATA_LAKE",
@@ -59,3 +63,12 @@ __all__ = [
     "select_tiers",
     "split_context",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Load what only deployments use when it is asked for: a plan must start fast."""
+    if name in ("DeploymentOptions", "DeploymentRequest", "split_context"):
+        from training_storage.planning import deployment  # noqa: PLC0415
+
+        return getattr(deployment, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,5 +26,7 @@ class NoTierError(PlanningError):
 
 def did_you_mean(value: str, candidates: Iterable[str]) -> str:
     """Return `` Did you mean 'x'?`` for the candidate nearest to `value`, or an empty string."""
+    import difflib  # noqa: PLC0415 - loaded for mistakes only: a plan must start fast
+
     near = difflib.get_close_matches(value, list(candidates), n=1, cutoff=0.6)
     return f" Did you mean {near[0]!r}?" if near else ""

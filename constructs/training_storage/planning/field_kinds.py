@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import TYPE_CHECKING, Protocol
 
 from training_storage.planning.errors import InvalidJobError, did_you_mean
@@ -40,7 +39,11 @@ class Kind(Protocol):
 
 
 def _plain_number(value: float) -> str:
-    return format(Decimal(repr(value)), "f") if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        from decimal import Decimal  # noqa: PLC0415 - loaded for output only: a plan must start fast
+
+        return format(Decimal(repr(value)), "f")
+    return str(value)
 
 
 @dataclass(frozen=True, kw_only=True)
