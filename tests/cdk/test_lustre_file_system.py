@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -277,3 +278,34 @@ def test_tasks_are_granted_on_this_file_system_only(stack: Stack, vpc: ec2.Vpc, 
     make(stack, vpc).grant_data_repository_tasks(role)
     statement = next(s for s in resources(stack).statements() if "fsx:CreateDataRepositoryTask" in s["Action"])
     assert '"ResourceARN"' in json.dumps(statement["Resource"])
+
+
+def servers(template: Any) -> dict[str, Any]:
+    groups = template.of_type("AWS::EC2::SecurityGroup")
+    return next(g["Properties"] for name, g in groups.items() if name.startswith("FileSystemSecurityGroup"))
+
+
+def test_what_replaces_the_file_system_stands_in_a_group_that_cannot_be_replaced(
+    stack: Stack, vpc: ec2.Vpc, resources: Synthesize
+) -> None:
+    arn = "arn:aws:kms:us-east-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+    make(
+        stack,
+        vpc,
+        encryption_key=kms.Key.from_key_arn(stack, "Key", arn),
+        subnet=ec2.Subnet.from_subnet_id(stack, "Mine", "subnet-01234567"),
+    )
+    group = servers(resources(stack))
+    assert group["GroupName"] == "Test/FileSystem"
+    assert group["GroupDescription"] == (
+        f"FSx for Lustre file servers (PERSISTENT_2, Lustre 2.15, 250 MB/s per TiB, subnet-01234567, {arn})"
+    )
+    # EC2: at most 255 characters of these.
+    assert re.fullmatch(r"[a-zA-Z0-9. _\-:/()#,@\[\]+=&;{}!$*]{1,255}", group["GroupDescription"])
+
+
+def test_the_protection_can_be_left_off(stack: Stack, vpc: ec2.Vpc, resources: Synthesize) -> None:
+    make(stack, vpc, replacement_protection=False)
+    group = servers(resources(stack))
+    assert "GroupName" not in group
+    assert group["GroupDescription"] == "FSx for Lustre file servers"

@@ -58,10 +58,12 @@ class Account:
         app = App(context={**flags, **context}, outdir=str(folder))
         build(app)
         for stack in app.synth().stacks:
-            if stack.stack_name in self.stacks():
+            standing = stack.stack_name in self.stacks()
+            if standing and stack.stack_name == "TrainingDataLake":
                 continue
             self._publish_assets(folder / f"{stack.id}.assets.json")
-            self._cloudformation.create_stack(
+            deploy = self._cloudformation.update_stack if standing else self._cloudformation.create_stack
+            deploy(
                 StackName=stack.stack_name,
                 TemplateBody=json.dumps(stack.template),
                 Capabilities=["CAPABILITY_IAM"],
@@ -253,3 +255,32 @@ def test_deploying_without_a_usable_number_makes_nothing_and_says_what_to_type(
     assert "256" in text
     assert "Traceback" not in text
     assert account.stacks() == before
+
+
+def test_more_instances_grow_the_file_system_in_place(account: Account, tmp_path: Path) -> None:
+    account.deploy(tmp_path / "64", instances="64")
+    (before,) = account.file_systems()
+    account.deploy(tmp_path / "256", instances="256")
+    assert account.stacks()["TrainingStorage"] == "UPDATE_COMPLETE"
+    (after,) = account.file_systems()
+    assert after["FileSystemId"] == before["FileSystemId"]
+    assert (before["StorageCapacity"], after["StorageCapacity"]) == (21_600, 43_200)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"dataset_gib": "60000"}, id="throughput-tier"),
+        pytest.param({"instance_type": "p5en.48xlarge"}, id="zone"),
+    ],
+)
+def test_a_change_that_would_replace_the_file_system_is_refused_and_rolled_back(
+    account: Account, tmp_path: Path, change: dict[str, str]
+) -> None:
+    account.deploy(tmp_path / "before", instances="64")
+    (before,) = account.file_systems()
+    account.deploy(tmp_path / "after", instances="64", **change)
+    assert account.stacks()["TrainingStorage"] == "UPDATE_ROLLBACK_COMPLETE"
+    (after,) = account.file_systems()
+    assert after["FileSystemId"] == before["FileSystemId"]
+    assert len(account.links()) == 4

@@ -401,3 +401,40 @@ def test_directory_bucket_policy_needs_its_bucket(stacks: Any) -> None:
     policy = {"Bucket": "none--use1-az4--x-s3", "PolicyDocument": _ROLE}
     stacks.create(stack, {"Policy": {"Type": "AWS::S3Express::BucketPolicy", "Properties": policy}})
     assert "The specified bucket does not exist" in stacks.reasons(stack)
+
+
+def test_a_subnet_that_overlaps_another_of_its_vpc_is_refused(stacks: Any) -> None:
+    subnet = {"Type": "AWS::EC2::Subnet", "Properties": {"VpcId": {"Ref": "Vpc"}, "CidrBlock": "10.8.0.0/22"}}
+    other = {"Type": "AWS::EC2::Subnet", "Properties": {"VpcId": {"Ref": "Vpc"}, "CidrBlock": "10.8.2.0/24"}}
+    vpc = {"Type": "AWS::EC2::VPC", "Properties": {"CidrBlock": "10.8.0.0/16"}}
+    stack = stacks.create("overlap", {"Vpc": vpc, "One": subnet, "Two": {**other, "DependsOn": "One"}})
+    assert stack["StackStatus"] == "ROLLBACK_COMPLETE"
+    assert "The CIDR '10.8.2.0/24' conflicts with another subnet" in stacks.reasons("overlap")
+
+
+def test_a_group_with_a_name_of_its_own_is_never_replaced(stacks: Any) -> None:
+    vpc = {"Type": "AWS::EC2::VPC", "Properties": {"CidrBlock": "10.7.0.0/16"}}
+
+    def group(description: str) -> dict[str, Any]:
+        properties = {"GroupName": "kept", "GroupDescription": description, "VpcId": {"Ref": "Vpc"}}
+        return {"Vpc": vpc, "Group": {"Type": "AWS::EC2::SecurityGroup", "Properties": properties}}
+
+    stacks.create("kept-group", group("one"))
+    before = stacks.resource("kept-group", "Group")
+    assert stacks.update("kept-group", group("two"))["StackStatus"] == "UPDATE_ROLLBACK_COMPLETE"
+    assert "custom-named resource requires replacing" in stacks.reasons("kept-group")
+    assert stacks.resource("kept-group", "Group") == before
+
+
+def test_generated_names_of_directory_buckets_differ(stacks: Any) -> None:
+    bucket = {
+        "Type": "AWS::S3Express::DirectoryBucket",
+        "Properties": {"LocationName": "use1-az4", "DataRedundancy": "SingleAvailabilityZone"},
+    }
+    names = set()
+    for _ in range(2):
+        stacks.create("a-stack-with-a-rather-long-name-of-its-own", {"TheDirectoryBucketOfTheJob": bucket})
+        names.add(stacks.resource("a-stack-with-a-rather-long-name-of-its-own", "TheDirectoryBucketOfTheJob"))
+        stacks.delete("a-stack-with-a-rather-long-name-of-its-own")
+    assert len(names) == 2
+    assert all(len(name) <= 63 and name.endswith("--use1-az4--x-s3") for name in names)

@@ -12,6 +12,9 @@ from training_storage.testing.local_aws.property_validation import property_erro
 from training_storage.testing.local_aws.registry_schema import PropertyPath, RegistrySchema, schema_for
 from training_storage.testing.local_aws.resource_attributes import generated_name, new_id, read_only_attributes
 
+# Unique in its VPC although it is not the identifier.
+_NAMES_BESIDE_IDENTIFIERS = {"AWS::EC2::SecurityGroup": "GroupName"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
@@ -93,9 +96,11 @@ def replaces(
 
 def kept_custom_name(*, schema: RegistrySchema, old: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
     """Return the user's own name of a resource when a replacement would need that name twice."""
-    if len(schema.primary_identifier) != 1 or len(schema.primary_identifier[0]) != 1:
-        return None
-    name = schema.primary_identifier[0][0]
+    name = _NAMES_BESIDE_IDENTIFIERS.get(schema.type_name)
+    if name is None:
+        if len(schema.primary_identifier) != 1 or len(schema.primary_identifier[0]) != 1:
+            return None
+        name = schema.primary_identifier[0][0]
     return str(old[name]) if name in old and old.get(name) == new.get(name) else None
 
 

@@ -5,6 +5,7 @@
 import datetime as dt
 import json
 import re
+import secrets
 from collections.abc import Mapping
 from typing import Any
 from xml.sax.saxutils import escape
@@ -94,8 +95,9 @@ def without_directory_buckets(listing: bytes) -> bytes:
 
 def _create(properties: Mapping[str, Any], place: Place) -> Made:
     location = str(properties["LocationName"])
-    base = f"{place.stack_name}-{place.logical_id}-{place.seed}".lower().strip("-").replace("_", "-")
-    suffix = f"--{location}--x-s3"
+    base = f"{place.stack_name}-{place.logical_id}".lower().strip("-").replace("_", "-")
+    # A name that CloudFormation generates ends in something random, so that a second bucket never meets the first.
+    suffix = f"-{secrets.token_hex(6)}--{location}--x-s3"
     name = str(properties.get("BucketName") or base[: max(_LENGTHS) - len(suffix)].strip("-") + suffix)
     checked_name(name=name, location=location)
     if s3._buckets.get(name) is not None:

@@ -2,6 +2,7 @@
 
 # ruff: noqa: SLF001 - ministack has no public way in; names.py lists what is reached for
 
+import ipaddress
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -120,6 +121,7 @@ def _validated(type_name: str, handler: Handler) -> Handler:
         _validate(type_name, properties, logical_id)
         if _BEYOND_MINISTACK.get(type_name, _never)(properties):
             return registry["create"](logical_id, properties, stack_name)
+        _BEFORE_CHANGE.get(type_name, _nothing)(properties)
         _BEFORE_CREATE.get(type_name, _nothing)(properties)
         made = original_create(logical_id, properties, stack_name)
         _AFTER_CREATE.get(type_name, _nothing_after)(made[0], properties)
@@ -133,7 +135,7 @@ def _validated(type_name: str, handler: Handler) -> Handler:
             if (type_name, physical_id) in _ATTRIBUTES:
                 return registry["update"](physical_id, old, new, stack_name, *(rest or (physical_id,)))
             _validate(type_name, new, rest[0] if rest else physical_id)
-            _BEFORE_CREATE.get(type_name, _nothing)(new)
+            _BEFORE_CHANGE.get(type_name, _nothing)(new)
             made = original_update(physical_id, old, new, stack_name, *rest)
             return made[0], _with_properties(made[1], new)
 
@@ -178,6 +180,14 @@ def _check_zone(properties: Mapping[str, Any]) -> None:
         raise ValueError(message)
 
 
+def _check_range_is_free(properties: Mapping[str, Any]) -> None:
+    wanted = ipaddress.ip_network(str(properties.get("CidrBlock")))
+    for subnet in ec2._subnets.values():
+        if subnet["VpcId"] == properties.get("VpcId") and wanted.overlaps(ipaddress.ip_network(subnet["CidrBlock"])):
+            message = f"The CIDR '{wanted}' conflicts with another subnet"
+            raise ValueError(message)
+
+
 def _let_default_group_talk_to_itself(vpc_id: str, _properties: Mapping[str, Any]) -> None:
     # A VPC's default group lets its members reach each other; ministack makes it without that rule.
     group = ec2._security_groups[ec2._vpcs[vpc_id]["DefaultSecurityGroupId"]]
@@ -209,7 +219,8 @@ def _check_group_unused(physical_id: str) -> None:
 _BEYOND_MINISTACK: dict[str, Callable[[Mapping[str, Any]], bool]] = {
     "AWS::CloudWatch::Alarm": lambda properties: "Metrics" in properties,
 }
-_BEFORE_CREATE: dict[str, Callable[[Any], None]] = {_SUBNET: _check_zone}
+_BEFORE_CHANGE: dict[str, Callable[[Any], None]] = {_SUBNET: _check_zone}
+_BEFORE_CREATE: dict[str, Callable[[Any], None]] = {_SUBNET: _check_range_is_free}
 _AFTER_CREATE: dict[str, Callable[[str, Mapping[str, Any]], None]] = {
     "AWS::EC2::VPC": _let_default_group_talk_to_itself,
     _GROUP: _note_default_egress,
@@ -269,13 +280,15 @@ def _replace_on_create_only(own: set[str], behaviours: Mapping[str, Behaviour]) 
     original = provisioners._replacing_change
 
     def replacing_change(type_name: str, old: dict[str, Any], new: dict[str, Any]) -> bool:
-        if type_name in own:
-            return bool(original(type_name, old, new))
         schema = _schema(type_name)
-        if schema is None or not registry_resource.replaces(
-            schema=schema, behaviour=behaviours.get(type_name), old=old, new=new
-        ):
-            return False
+        if type_name in own:
+            replaces = bool(original(type_name, old, new))
+        else:
+            replaces = schema is not None and registry_resource.replaces(
+                schema=schema, behaviour=behaviours.get(type_name), old=old, new=new
+            )
+        if schema is None or not replaces:
+            return replaces
         name = registry_resource.kept_custom_name(schema=schema, old=old, new=new)
         if name is not None:
             message = (
