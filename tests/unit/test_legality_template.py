@@ -37,7 +37,7 @@ def link(path: str = "/a", repository: Any = "s3://bucket/a/", system: Any = Non
     return {"Type": "AWS::FSx::DataRepositoryAssociation", "Properties": properties}
 
 
-def found(region: str | None = "us-east-1", **resources: Any) -> list[tuple[str, str]]:
+def found(region: str = "us-east-1", /, **resources: Any) -> list[tuple[str, str]]:
     report = check_template({"Resources": resources}, region=region)
     return [(finding.logical_id, finding.finding.rule) for finding in report.findings]
 

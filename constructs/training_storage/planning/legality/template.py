@@ -98,7 +98,7 @@ def check_template(template: Mapping[str, Any], *, region: str | None = None) ->
 def _read(template: Mapping[str, Any]) -> Stack:
     stack = Stack()
     resources = template.get("Resources")
-    if not isinstance(resources, Mapping) or is_intrinsic(resources):
+    if not isinstance(resources, Mapping):
         stack.skipped.append("Resources: none that can be read")
         return stack
     for name in ("Transform", "Fn::Transform"):
