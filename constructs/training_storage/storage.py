@@ -208,6 +208,11 @@ def _addresses(plan: StoragePlan, instance_type: InstanceType) -> int:
     servers = catalog.lustre_servers(plan.fsx_lustre) if plan.fsx_lustre else 0
     per_node = instance_type.address_bearing_interfaces(several_addresses=_several_addresses(plan))
     most = (maximum_addresses() - servers) // per_node
+    if most < 1:
+        raise ConstructError(
+            f"storage_capacity_gib must leave addresses for nodes in a network made for the job, got: a file system of"
+            f" {servers} servers; for more than {maximum_addresses()}, bring a VPC and subnet of your own"
+        )
     if plan.job.instances > most:
         raise ConstructError(
             f"instances must be at most {most} in a network made for the job, got: {plan.job.instances};"

@@ -243,7 +243,8 @@ class StoragePlan:
         Raises
         ------
         InvalidPlanError
-            For another schema_version, and for a missing or unknown key or a wrong type, naming the place.
+            For another schema_version, for a missing or unknown key or a wrong type, naming the place, and for parts
+            that contradict each other or that AWS would refuse.
         InvalidJobError
             If the plan's job is not a valid job.
         """
@@ -254,7 +255,12 @@ class StoragePlan:
             raise InvalidPlanError(
                 f"schema_version must be {SCHEMA_VERSION}, got: {version!r}. Write the plan again with this version."
             )
-        return decode(cls, values, "plan")
+        # Loaded here, because the rules it applies know plans.
+        from training_storage.planning.plan_consistency import check_consistency  # noqa: PLC0415
+
+        plan = decode(cls, values, "plan")
+        check_consistency(plan)
+        return plan
 
     @classmethod
     def from_json(cls, text: str) -> Self:

@@ -144,7 +144,8 @@ def automatic_metadata_iops(capacity_gib: int) -> int:
     if capacity_gib >= row["automatic_steps_from_gib"]:
         steps: int = capacity_gib // row["automatic_capacity_step_gib"]
         return min(steps * int(row["automatic_iops_step"]), metadata_iops_steps()[-1])
-    reached = [iops for capacity, iops in row["automatic"] if capacity <= capacity_gib]
+    # The smallest file system's value also stands for what is too small to exist: that is refused by capacity.
+    reached = [iops for capacity, iops in row["automatic"] if capacity <= capacity_gib] or [row["automatic"][0][1]]
     return int(reached[-1])
 
 

@@ -101,12 +101,14 @@ def path_form(link: Link) -> Iterator[Problem]:
     path = link.file_system_path
     if path is None or isinstance(path, Unknown) or path.startswith("${"):
         return
-    if not _PATH.fullmatch(without_unknown(path)) or len(path) > _PATH_MAXIMUM:
+    # "." and ".." would name another directory than the one that overlaps are judged by.
+    steps = {".", ".."} & set(path.split("/"))
+    if steps or not _PATH.fullmatch(without_unknown(path)) or len(path) > _PATH_MAXIMUM:
         yield Problem(
             what="file_system_path",
             allowed=f"be an absolute directory such as '/datasets', at most {_PATH_MAXIMUM} characters",
             got=path,
-            remedy="begin with one slash, none doubled",
+            remedy="begin with one slash, none doubled, no '.' or '..'",
             location="FileSystemPath",
         )
 
