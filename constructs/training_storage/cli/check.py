@@ -13,9 +13,11 @@ from training_storage.cli.parser import OK, Verbs
 from training_storage.cli.sarif import sarif
 from training_storage.cli.template_files import Source, read_source, read_sources
 from training_storage.planning import StoragePlan, catalog
-from training_storage.planning.errors import InvalidJobError
+from training_storage.planning.codec import decode
+from training_storage.planning.errors import InvalidJobError, InvalidPlanError
 from training_storage.planning.guard import Effect, compare_templates
 from training_storage.planning.legality import check_plan, check_template, rules
+from training_storage.planning.plan import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     import argparse
@@ -93,7 +95,15 @@ def _is_plan(document: Mapping[str, Any]) -> bool:
 
 
 def _plan_entries(source: Source) -> list[Entry]:
-    plan = StoragePlan.from_json(json.dumps(source.document))
+    try:
+        plan = StoragePlan.from_dict(source.document)
+    except InvalidPlanError:
+        # A plan that only the rules refuse is readable: its findings are said like a template's, all of them.
+        if source.document.get("schema_version") != SCHEMA_VERSION:
+            raise
+        plan = decode(StoragePlan, source.document, "plan")
+        if not check_plan(plan):
+            raise
     return [
         Entry(
             path=str(source.path),
