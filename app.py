@@ -12,11 +12,13 @@ from cdk_nag import AwsSolutionsChecks
 from stacks.data_lake_stack import TrainingDataLakeStack
 from stacks.training_storage_stack import TrainingStorageStack
 from training_storage import ConstructError
-from training_storage.planning import DEFAULT_REGION, PlanningError, StoragePlan, plan_storage, split_context
+from training_storage.planning import DEFAULT_REGION, PlanningError, plan_storage, split_context
 
 
-def build(app: App) -> StoragePlan | None:
-    """Add the stacks that the context of `app` asks for; return the plan, or None where `instances` is missing.
+def build(app: App) -> list[str]:
+    """Add the stacks that the context of `app` asks for; return what to tell the user: the plan in short.
+
+    Nothing is told where `instances` is missing: the stack says so itself.
 
     Raises
     ------
@@ -42,16 +44,20 @@ def build(app: App) -> StoragePlan | None:
         region=region,
     )
     Validations.of(app).add_plugins(AwsSolutionsChecks(app))
-    return plan
+    if plan is None:
+        return []
+    purchase = request.options.purchase
+    note = [] if purchase == "on-demand" else [f"  note     prices of nodes are on demand, not of purchase={purchase}"]
+    return [*plan.summary_lines(), *note]
 
 
 def main() -> int:
     """Synthesize; return 2 for bad input, 1 for a failed validation, each without a stack trace that would hide it."""
     app = App(stack_traces=False)
     try:
-        plan = build(app)
-        if plan:
-            sys.stderr.write("\n".join(plan.summary_lines()) + "\n\n")
+        lines = build(app)
+        if lines:
+            sys.stderr.write("\n".join(lines) + "\n\n")
         app.synth()
     except (PlanningError, ConstructError) as error:
         sys.stderr.write(f"training-storage: {error}\n")

@@ -210,6 +210,7 @@ def flags() -> dict[str, Any]:
     return dict(json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"])
 
 
+SPOT = {"instances": "8", "purchase": "spot"}
 BAD_VALUES: list[tuple[dict[str, str], str]] = [
     ({"instances": "abc"}, "instances must be a whole number from 1 to 100000, for example 256, got: 'abc'"),
     ({"instances": "0"}, "instances must be a whole number from 1 to 100000, .*got: 0"),
@@ -219,6 +220,7 @@ BAD_VALUES: list[tuple[dict[str, str], str]] = [
     ({"instances": "99999999999999999999"}, "instances must be a whole number .*got: 99999999999999999999"),
     ({"instances": "8", "zone_id": "us-east-1a"}, "zone_id must be a zone id such as .*zone name.*use1-az4"),
     ({"instances": "8", "prices": "missing.toml"}, "prices must name a TOML file .*'missing.toml', file not found"),
+    ({"INSTANCES": "256"}, "'INSTANCES' is not a key .*Did you mean 'instances'"),
     ({"instnaces": "256"}, "'instnaces' is not a key .*Did you mean 'instances'"),
     ({"instances": "8", "interface": "nfs"}, "interface must be one of posix, object, got: 'nfs'"),
     ({"instances": "8", "tiers": "tape"}, "tiers must be one of s3, fsx-lustre, s3-express, got: 'tape'"),
@@ -263,6 +265,11 @@ def test_a_bad_value_gives_one_line_that_says_what_is_allowed(context: dict[str,
     assert "\n" not in str(caught.value)
 
 
+def test_another_way_of_purchase_is_named_beside_the_prices() -> None:
+    assert any("not of purchase=spot" in line for line in build(App(context=flags() | SPOT)))
+    assert not any("purchase" in line for line in build(App(context=flags() | {"instances": "8"})))
+
+
 def run_app(tmp_path: Path, **context: str) -> subprocess.CompletedProcess[str]:
     """Run app.py as the CDK CLI does."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "CDK_DEFAULT"))}
@@ -297,7 +304,7 @@ def test_synth_needs_no_credentials_and_says_the_plan_on_stderr_once(tmp_path: P
 
 def test_missing_instances_is_an_error_on_the_stack_so_that_it_can_still_be_destroyed() -> None:
     app = App(context=flags())
-    assert build(app) is None
+    assert build(app) == []
     stack = app.node.find_child(STORAGE)
     assert isinstance(stack, Stack)
     app.synth()

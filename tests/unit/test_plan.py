@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -428,3 +429,25 @@ def test_quotas_of_both_hot_tiers_are_listed() -> None:
         ("L-FD6F2F22", 1),
         (None, 1),
     ]
+
+
+def test_a_zone_that_is_not_known_to_offer_the_type_is_warned_of() -> None:
+    plan = plan_storage(TrainingJob(instances=32, instance_type="p5en.48xlarge", zone_id="use1-az1"))
+    assert any("use1-az1 is not known to offer p5en.48xlarge, use1-az2, use1-az6 are" in w for w in plan.warnings)
+
+
+@pytest.mark.parametrize("value", ['"x"', "[1]", "true", "1e308", "-0.1", "nan", "inf"])
+def test_a_price_that_is_no_price_is_refused_instead_of_changing_the_plan(tmp_path: Path, value: str) -> None:
+    catalog_file = resources.files("training_storage.planning.catalog") / "prices.toml"
+    text = catalog_file.read_text(encoding="utf-8")
+    path = tmp_path / "prices.toml"
+    path.write_text(text.replace("storage_per_gib_month = 0.023", f"storage_per_gib_month = {value}", 1))
+    with pytest.raises(
+        InvalidJobError, match=r"prices must hold numbers from 0 to 1,000,000, got: .*storage_per_gib_month"
+    ):
+        plan_storage(TrainingJob(instances=32, prices=str(path)))
+
+
+def test_a_price_file_that_never_ends_is_refused() -> None:
+    with pytest.raises(InvalidJobError, match="no ordinary file"):
+        plan_storage(TrainingJob(instances=32, prices="/dev/zero"))

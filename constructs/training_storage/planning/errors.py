@@ -28,5 +28,5 @@ def did_you_mean(value: str, candidates: Iterable[str]) -> str:
     """Return `` Did you mean 'x'?`` for the candidate nearest to `value`, or an empty string."""
     import difflib  # noqa: PLC0415 - loaded for mistakes only: a plan must start fast
 
-    near = difflib.get_close_matches(value, list(candidates), n=1, cutoff=0.6)
+    near = difflib.get_close_matches(value.lower(), list(candidates), n=1, cutoff=0.6)
     return f" Did you mean {near[0]!r}?" if near else ""

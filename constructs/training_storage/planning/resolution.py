@@ -111,6 +111,14 @@ def resolve(job: TrainingJob, *, environment_region: str | None) -> Situation:
         warnings.append(f"The catalog does not list {instance.name} in {region.name}: check that it is offered there.")
     if job.zone_id is not None and job.zone_id not in region.zone_ids:
         warnings.append(f"The catalog does not know the zone {job.zone_id}: check that it exists.")
+    elif (
+        job.zone_id is not None
+        and (offering := region.zone_ids_offering(instance.name))
+        and job.zone_id not in offering
+    ):
+        warnings.append(
+            f"{job.zone_id} is not known to offer {instance.name}, {', '.join(offering)} are: nodes may never start."
+        )
     return Situation(
         job=dataclasses.replace(job, **values),
         given=given,

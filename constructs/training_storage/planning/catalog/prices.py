@@ -72,6 +72,14 @@ def catalog_prices() -> Prices:
     return _prices(load(_FILE))
 
 
+#: Entries of a price file that are no prices.
+_WORDS = ("as_of", "currency", "note", "ranking_region", "source")
+#: USD; no hour, GiB or thousand requests costs as much, so a higher number is a slip.
+_HIGHEST_PRICE = 1_000_000
+#: Bytes; a price file of every Region is a small part of it.
+_LARGEST_FILE = 4 * 2**20
+
+
 def read_prices(path: str) -> Prices:
     """Return the prices of the TOML file at `path`, which has the layout of the catalog's ``prices.toml``.
 
@@ -81,7 +89,7 @@ def read_prices(path: str) -> Prices:
         If the file is missing, is not TOML, or lacks the head of the layout.
     """
     try:
-        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        table = tomllib.loads(_text(Path(path)))
     except FileNotFoundError:
         raise InvalidJobError(
             f"prices must name a TOML file of prices, got: {path!r}, file not found. Leave it out for the catalog's."
@@ -104,14 +112,27 @@ def read_prices(path: str) -> Prices:
     return _prices(table)
 
 
+def _text(path: Path) -> str:
+    """Return the text of an ordinary file; a device or a pipe may never end."""
+    if not path.is_file() and path.exists():
+        raise ValueError("it is no ordinary file")
+    if path.exists() and path.stat().st_size > _LARGEST_FILE:
+        raise ValueError(f"it is larger than {_LARGEST_FILE // 2**20} MiB")
+    return path.read_text(encoding="utf-8")
+
+
 def _refuse_bad_numbers(path: str, node: dict[str, Any], where: str = "") -> None:
     """Refuse a price that is negative, no number or not finite: it would turn the ranking over silently."""
     for key, value in node.items():
         name = f"{where}{key}"
         if isinstance(value, dict):
             _refuse_bad_numbers(path, value, f"{name}.")
-        elif isinstance(value, (int, float)) and not 0 <= value < float("inf"):
-            raise InvalidJobError(f"prices must hold numbers of at least 0, got: {name} = {value} in {path!r}.")
+        elif key in _WORDS:
+            continue
+        elif isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _HIGHEST_PRICE:
+            raise InvalidJobError(
+                f"prices must hold numbers from 0 to {_HIGHEST_PRICE:,}, got: {name} = {value!r} in {path!r}."
+            )
 
 
 def _prices(table: dict[str, Any]) -> Prices:
