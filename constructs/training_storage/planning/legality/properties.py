@@ -26,7 +26,7 @@ from training_storage.planning.legality.lustre_spec import (
 if TYPE_CHECKING:
     from training_storage.planning.catalog import Region
 
-_LOG_GROUP_ARN = re.compile(r"arn:[^:]*:logs:(?P<region>[^:]*):[^:]*:log-group:(?P<group>[^:]+)(:\*)?", re.DOTALL)
+_LOG_REGION = re.compile(r"arn:[a-z-]+:logs:(?P<region>[a-z0-9-]+):")
 
 
 def read_file_system(
@@ -262,15 +262,12 @@ def _logging(lustre: Mapping[str, Any]) -> Logging | Unknown | None:
     group: Text = destination
     region: Text = None
     if isinstance(destination, str):
-        match = _LOG_GROUP_ARN.fullmatch(destination)
-        if match is not None:
-            group, region = match["group"], match["region"]
-        elif "${" in destination:
+        before, mark, name = destination.partition(":log-group:")
+        group = name.removesuffix(":*") if mark else destination
+        if group.startswith("${"):
             group = UNKNOWN
-        if group is not UNKNOWN and "${" in str(group).split("/")[0]:
-            group = UNKNOWN
-        if region is not None and "${" in str(region):
-            region = UNKNOWN
+        match = _LOG_REGION.match(f"{before}:")
+        region = match["region"] if mark and match is not None else None
     return Logging(level=text(block, "Level"), group=group, region=region)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from training_storage.planning.catalog.limits import lustre_limits
 from training_storage.planning.legality.finding import Problem, Unknown, listed, rule
 from training_storage.planning.legality.lustre_spec import TIERING, FileSystem
 
@@ -28,7 +29,7 @@ def lustre(system: FileSystem) -> Iterator[Problem]:
 @rule("region-deployment-type", source=_SOURCE)
 def deployment_type(system: FileSystem) -> Iterator[Problem]:
     """Require that the Region has the deployment type."""
-    if system.region is None or isinstance(system.deployment_type, Unknown):
+    if system.region is None or system.deployment_type not in lustre_limits().deployment_types:
         return
     allowed = system.region.lustre_deployment_types
     # SCRATCH_1 is the API's old default; where scratch is offered, it is as well.
