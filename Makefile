@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 export JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION := 1
 export CDK_DISABLE_CLI_TELEMETRY := true
 
-.PHONY: help setup demo test test-fast lint format clean
+.PHONY: help setup demo test test-fast bench lint format clean
 
 help: ## Show this list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -35,6 +35,9 @@ test: setup ## All tests, local deployments included.
 
 test-fast: setup ## Everything but the local deployments; under a minute.
 	pytest -m "not local_aws"
+
+bench: setup ## Measure every claim and write docs/benchmarks.md.
+	@PYTHONPATH=.:constructs python -m tests.benchmarks.bench
 
 lint: setup ## ruff and mypy.
 	ruff check .
