@@ -155,3 +155,15 @@ def test_a_refused_link_leaves_nothing_behind(linker: Linker, stack: Stack, reso
         linker.link("relative")
     linker.link()
     assert len(resources(stack).of_type("AWS::FSx::DataRepositoryAssociation")) == 1
+
+
+def test_everything_wrong_with_a_link_is_said_at_once(linker: Linker) -> None:
+    linker.link("/a", "a/")
+    with pytest.raises(ConstructError) as refused:
+        linker.link("/a/b", "a/b/", import_events=["SOON"], imported_file_chunk_size_mib=0)
+    assert [finding.rule for finding in refused.value.findings] == [
+        "link-chunk-size",
+        "link-events",
+        "link-path-overlap",
+        "link-prefix-overlap",
+    ]

@@ -6,9 +6,10 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from aws_cdk import Stack
+from aws_cdk import CfnParameter, Environment, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
+from aws_cdk.assertions import Annotations, Match
 
 from training_storage import ConstructError, DirectoryBucket
 
@@ -114,3 +115,21 @@ def test_reading_opens_read_only_sessions(stack: Stack, resources: Synthesize) -
     DirectoryBucket(stack, "Hot", zone_id="use1-az4").grant_read(role(stack))
     session = resources(stack).statements()[0]
     assert session["Condition"] == {"StringEquals": {"s3express:SessionMode": "ReadOnly"}}
+
+
+@pytest.mark.parametrize("zone", ["use1-az1", "use1-az2", "use1-az3", "usw2-az1"])
+def test_a_zone_without_s3_express_is_refused_and_the_ones_with_it_are_named(stack: Stack, zone: str) -> None:
+    with pytest.raises(ConstructError, match="zone_id in us-east-1 must be one of use1-az4, use1-az5, use1-az6, got"):
+        DirectoryBucket(stack, "Hot", zone_id=zone)
+
+
+def test_a_region_without_s3_express_is_refused() -> None:
+    frankfurt = Stack(None, "Frankfurt", env=Environment(region="eu-central-1"))
+    with pytest.raises(ConstructError, match="the Region has no S3 Express"):
+        DirectoryBucket(frankfurt, "Hot", zone_id="euc1-az1")
+
+
+def test_a_zone_known_only_at_deployment_passes_and_is_noted(stack: Stack) -> None:
+    DirectoryBucket(stack, "Hot", zone_id=CfnParameter(stack, "Zone").value_as_string)
+    notes = Annotations.from_stack(stack).find_info("*", Match.string_like_regexp("not checked at synth: zone_id"))
+    assert len(notes) == 1

@@ -7,13 +7,14 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from aws_cdk import CfnParameter, Stack
+from aws_cdk import CfnParameter, Environment, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
+from aws_cdk.assertions import Annotations, Match
 
-from training_storage import ConstructError, LustreFileSystem
+from training_storage import ConstructError, DataLake, DataRepositoryAssociation, LustreFileSystem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -309,3 +310,165 @@ def test_the_protection_can_be_left_off(stack: Stack, vpc: ec2.Vpc, resources: S
     group = servers(resources(stack))
     assert "GroupName" not in group
     assert group["GroupDescription"] == "FSx for Lustre file servers"
+
+
+def lustre_of(template: Any) -> dict[str, Any]:
+    properties: dict[str, Any] = template.one("AWS::FSx::FileSystem")["Properties"]["LustreConfiguration"]
+    return properties
+
+
+def test_persistent_1_has_neither_metadata_configuration_nor_efa(
+    stack: Stack, vpc: ec2.Vpc, resources: Synthesize
+) -> None:
+    system = make(stack, vpc, deployment_type="PERSISTENT_1", per_unit_storage_throughput=100)
+    lustre = lustre_of(resources(stack))
+    assert (lustre["DeploymentType"], lustre["PerUnitStorageThroughput"]) == ("PERSISTENT_1", 100)
+    assert not {"MetadataConfiguration", "EfaEnabled", "DriveCacheType"} & set(lustre)
+    assert system.lacks == ("metadata configuration", "EFA and GPUDirect Storage")
+
+
+def test_scratch_2_has_no_throughput_no_backups_and_no_key(stack: Stack, vpc: ec2.Vpc, resources: Synthesize) -> None:
+    system = make(stack, vpc, deployment_type="SCRATCH_2", per_unit_storage_throughput=None)
+    template = resources(stack)
+    assert not {"PerUnitStorageThroughput", "AutomaticBackupRetentionDays", "EfaEnabled"} & set(lustre_of(template))
+    assert "KmsKeyId" not in template.one("AWS::FSx::FileSystem")["Properties"]
+    assert template.one("AWS::FSx::FileSystem")["Properties"]["FileSystemTypeVersion"] == "2.15"
+    assert "replication" in system.lacks
+    key = kms.Key(stack, "Key")
+    with pytest.raises(ConstructError, match="encryption_key must be left out for SCRATCH_2, got: a key"):
+        LustreFileSystem(
+            stack,
+            "Other",
+            vpc=vpc,
+            subnet=vpc.private_subnets[0],
+            deployment_type="SCRATCH_2",
+            storage_capacity_gib=1200,
+            encryption_key=key,
+        )
+
+
+@pytest.mark.parametrize(("throughput", "capacity"), [(12, 6000), (40, 1800)])
+def test_hard_disks_have_their_own_grid_and_a_cache_type(
+    stack: Stack, vpc: ec2.Vpc, resources: Synthesize, throughput: int, capacity: int
+) -> None:
+    disks = {
+        "deployment_type": "PERSISTENT_1",
+        "storage_type": "HDD",
+        "per_unit_storage_throughput": throughput,
+        "storage_capacity_gib": capacity,
+    }
+    with pytest.raises(ConstructError, match="drive_cache_type must be one of NONE, READ on HDD, got: None"):
+        make(stack, vpc, **disks)
+    with pytest.raises(ConstructError, match=f"a multiple of {capacity} GiB on HDD .*the next is {capacity * 2}"):
+        make(stack, vpc, **{**disks, "storage_capacity_gib": capacity + 1, "drive_cache_type": "NONE"})
+    make(stack, vpc, drive_cache_type="READ", **disks)
+    template = resources(stack)
+    assert template.one("AWS::FSx::FileSystem")["Properties"]["StorageType"] == "HDD"
+    assert lustre_of(template)["DriveCacheType"] == "READ"
+
+
+TIERING: dict[str, Any] = {
+    "storage_type": "INTELLIGENT_TIERING",
+    "storage_capacity_gib": None,
+    "per_unit_storage_throughput": None,
+    "throughput_capacity": 4000,
+}
+
+
+def test_intelligent_tiering_is_elastic_with_safe_metadata_and_a_proportional_cache(
+    stack: Stack, vpc: ec2.Vpc, resources: Synthesize
+) -> None:
+    make(stack, vpc, **TIERING)
+    template = resources(stack)
+    lustre = lustre_of(template)
+    assert "StorageCapacity" not in template.one("AWS::FSx::FileSystem")["Properties"]
+    assert lustre["ThroughputCapacity"] == 4000
+    assert lustre["MetadataConfiguration"] == {"Mode": "USER_PROVISIONED", "Iops": 6000}
+    assert lustre["DataReadCacheConfiguration"] == {"SizingMode": "PROPORTIONAL_TO_THROUGHPUT_CAPACITY"}
+
+
+@pytest.mark.parametrize(
+    ("size", "written"), [(0, {"SizingMode": "NO_CACHE"}), (64, {"SizingMode": "USER_PROVISIONED", "SizeGiB": 64})]
+)
+def test_the_read_cache_can_be_sized(
+    stack: Stack, vpc: ec2.Vpc, resources: Synthesize, size: int, written: dict[str, Any]
+) -> None:
+    make(stack, vpc, read_cache_gib=size, **TIERING)
+    assert lustre_of(resources(stack))["DataReadCacheConfiguration"] == written
+
+
+def test_small_tiering_throughput_is_an_option_of_its_own(stack: Stack, vpc: ec2.Vpc, resources: Synthesize) -> None:
+    with pytest.raises(ConstructError, match="only with small_tiering_throughput"):
+        make(stack, vpc, **{**TIERING, "throughput_capacity": 1000})
+    make(stack, vpc, small_tiering_throughput=True, **{**TIERING, "throughput_capacity": 1000})
+    assert lustre_of(resources(stack))["ThroughputCapacity"] == 1000
+
+
+def test_everything_wrong_is_said_at_once_in_one_line(stack: Stack, vpc: ec2.Vpc) -> None:
+    with pytest.raises(ConstructError) as refused:
+        make(stack, vpc, storage_capacity_gib=1300, per_unit_storage_throughput=300, data_compression="GZIP")
+    assert [finding.rule for finding in refused.value.findings] == [
+        "lustre-throughput",
+        "lustre-capacity",
+        "lustre-compression",
+    ]
+    assert str(refused.value).count(" Also: ") == 2
+    assert "\n" not in str(refused.value)
+
+
+def test_a_region_without_the_type_is_refused(vpc: ec2.Vpc) -> None:
+    brazil = Stack(None, "Brazil", env=Environment(region="sa-east-1"))
+    there = ec2.Vpc(brazil, "Vpc", max_azs=1)
+    with pytest.raises(ConstructError, match="deployment_type must be one of PERSISTENT_1, SCRATCH_2 in sa-east-1"):
+        make(brazil, there)
+    make(brazil, there, deployment_type="PERSISTENT_1", per_unit_storage_throughput=50)
+
+
+def test_what_could_not_be_checked_is_noted_once(stack: Stack, vpc: ec2.Vpc) -> None:
+    parameter = CfnParameter(stack, "Throughput", type="Number").value_as_number
+    make(stack, vpc, per_unit_storage_throughput=parameter)
+    notes = Annotations.from_stack(stack).find_info("*", Match.string_like_regexp("not checked at synth"))
+    assert [note.entry.data for note in notes] == [
+        "known only at deployment, so not checked at synth: per_unit_storage_throughput"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "linkable"),
+    [
+        ({"deployment_type": "SCRATCH_2", "per_unit_storage_throughput": None}, True),
+        ({"deployment_type": "PERSISTENT_1", "per_unit_storage_throughput": 50}, True),
+        (
+            {
+                "deployment_type": "PERSISTENT_1",
+                "per_unit_storage_throughput": 50,
+                "file_system_type_version": "2.10",
+            },
+            False,
+        ),
+        (TIERING, False),
+    ],
+    ids=["scratch", "persistent 1", "2.10", "tiering"],
+)
+def test_links_are_refused_where_the_type_has_none(
+    stack: Stack, vpc: ec2.Vpc, options: dict[str, Any], linkable: bool
+) -> None:
+    system = make(stack, vpc, **options)
+
+    def link() -> DataRepositoryAssociation:
+        return DataRepositoryAssociation(
+            stack,
+            "Link",
+            file_system=system,
+            file_system_path="/a",
+            data_lake=DataLake(stack, "Lake"),
+            prefix="a/",
+        )
+
+    if linkable:
+        assert link().file_system_path == "/a"
+        assert "links to S3" not in system.lacks
+        return
+    with pytest.raises(ConstructError, match=r"file_system must be .* to be linked"):
+        link()
+    assert "links to S3" in system.lacks
