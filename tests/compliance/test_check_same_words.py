@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cfnlint
 import pytest
@@ -14,8 +14,13 @@ from aws_cdk import aws_ec2 as ec2
 from training_storage import ConstructError, DataLake, DataRepositoryAssociation, DirectoryBucket, LustreFileSystem
 from training_storage.planning import InvalidPlanError, StoragePlan, TrainingJob, plan_storage
 from training_storage.planning.catalog.stateful import resource_types
+from training_storage.planning.guard import compare_templates
 from training_storage.planning.legality import check_template
+from training_storage.testing.assertions import assert_nothing_lost
 from training_storage.validation_plugin import StorageLegalityChecks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SCHEMAS = Path(cfnlint.__file__).parent / "data" / "schemas"
 
@@ -166,3 +171,22 @@ def test_documented_replacements_name_properties_that_exist(name: str) -> None:
     properties = schema(name)["properties"]
     for path in (*resource_types()[name].replaced, *resource_types()[name].refused):
         assert path.split(".", maxsplit=1)[0] in properties
+
+
+def test_an_update_of_this_app_loses_nothing_by_growth_and_is_named_by_throughput(
+    synthesize: Callable[..., dict[str, Any]],
+) -> None:
+    before = synthesize(instances="256")["TrainingStorage"]
+    assert_nothing_lost(before, before)
+    after = json.loads(json.dumps(before))
+    name, system = next((n, r) for n, r in after["Resources"].items() if r["Type"] == "AWS::FSx::FileSystem")
+    system["Properties"]["StorageCapacity"] = 2 * system["Properties"]["StorageCapacity"]
+    system["Properties"]["Tags"] = []
+    assert_nothing_lost(before, after)
+    system["Properties"]["LustreConfiguration"]["PerUnitStorageThroughput"] = 999
+    losses = compare_templates(before, after)
+    assert losses[0].logical_id == name
+    assert losses[0].properties == ("LustreConfiguration.PerUnitStorageThroughput",)
+    assert "stays outside the stack" in losses[0].message
+    links = {n for n, r in before["Resources"].items() if r["Type"] == "AWS::FSx::DataRepositoryAssociation"}
+    assert {loss.logical_id for loss in losses} == {name, *links}
