@@ -348,7 +348,7 @@ def keep_forever(resource: fsx.CfnFileSystem | fsx.CfnDataRepositoryAssociation)
 def _servers_description(*identity: str) -> str:
     """Describe the servers by what replaces their file system, as far as it is known at synth.
 
-    What is made in the same app guards itself: a subnet cannot be replaced by one of the same range, nor a retained key.
+    What is made in the same app guards itself: no subnet replaces one of the same range, nor a key a retained one.
     """
     return f"{_SERVERS} ({', '.join(part for part in identity if not is_token(part))})"
 
