@@ -12,7 +12,8 @@ from aws_cdk import App, CfnResource, Environment, Stack, Validations
 from aws_cdk import aws_ec2 as ec2
 
 from training_storage import ConstructError, DataLake, DataRepositoryAssociation, DirectoryBucket, LustreFileSystem
-from training_storage.planning import InvalidPlanError, StoragePlan, TrainingJob, plan_storage
+from training_storage.planning import InvalidPlanError, StoragePlan, TrainingJob, catalog, plan_storage
+from training_storage.planning.catalog.limits import hyperpod_regions
 from training_storage.planning.catalog.stateful import resource_types
 from training_storage.planning.guard import compare_templates
 from training_storage.planning.legality import check_template
@@ -190,3 +191,13 @@ def test_an_update_of_this_app_loses_nothing_by_growth_and_is_named_by_throughpu
     assert "stays outside the stack" in losses[0].message
     links = {n for n, r in before["Resources"].items() if r["Type"] == "AWS::FSx::DataRepositoryAssociation"}
     assert {loss.logical_id for loss in losses} == {name, *links}
+
+
+def test_hyperpod_is_said_to_exist_exactly_where_the_registry_has_its_type() -> None:
+    known = {path.stem for path in (SCHEMAS / "providers").glob("*.json")} & set(catalog.regions())
+    there = {
+        name
+        for name in known
+        if "AWS::SageMaker::Cluster" in json.loads((SCHEMAS / "providers" / f"{name}.json").read_text(encoding="utf-8"))
+    }
+    assert set(hyperpod_regions()) == there

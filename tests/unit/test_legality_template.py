@@ -272,3 +272,20 @@ def test_macros_are_said() -> None:
     assert any("Transform" in note for note in report.skipped)
     loop = {"Fn::ForEach::Links": ["N", ["a"], {"Link${N}": link()}]}
     assert any("Fn::ForEach::Links" in note for note in check_template({"Resources": loop}).skipped)
+
+
+@pytest.mark.parametrize(
+    ("kind", "region", "there"),
+    [
+        ("AWS::PCS::Cluster", "us-east-1", True),
+        ("AWS::PCS::Cluster", "us-gov-west-1", True),
+        ("AWS::PCS::Cluster", "cn-north-1", False),
+        ("AWS::PCS::Cluster", "us-west-1", False),
+        ("AWS::SageMaker::Cluster", "eu-west-1", True),
+        ("AWS::SageMaker::Cluster", "eu-west-3", False),
+        ("AWS::SageMaker::Cluster", "us-gov-west-1", False),
+        ("AWS::Batch::ComputeEnvironment", "cn-north-1", True),
+    ],
+)
+def test_engines_exist_where_the_registry_has_them(kind: str, region: str, there: bool) -> None:
+    assert found(region, Cluster={"Type": kind}) == ([] if there else [("Cluster", "region-engine")])

@@ -122,3 +122,9 @@ def express_naming() -> ExpressNaming:
         missing_properties=tuple(missing["properties"]),
         missing_in_lifecycle=tuple(missing["lifecycle"]),
     )
+
+
+@functools.cache
+def hyperpod_regions() -> tuple[str, ...]:
+    """Return the Regions that have SageMaker HyperPod."""
+    return tuple(load("engines.toml")["AWS::SageMaker::Cluster"]["regions"])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from training_storage.planning.catalog.limits import lustre_limits
 from training_storage.planning.legality import (
     clients,
+    engines,
     express,
     links,
     lustre_capacity,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from training_storage.planning.legality.clients import EfaClients
+    from training_storage.planning.legality.engines import Engine
     from training_storage.planning.legality.express import AccessPoint, DirectoryBucket, ExpressPolicy
     from training_storage.planning.legality.finding import Finding, Rule
     from training_storage.planning.legality.links import Link, LinkedBucket
@@ -74,6 +76,11 @@ def check_shared_key(shared: SharedKey) -> tuple[Finding, ...]:
     return _run(shared_key.RULES, shared)
 
 
+def check_engine(given: Engine) -> tuple[Finding, ...]:
+    """Return whether a Region lacks an engine."""
+    return _run(engines.RULES, given)
+
+
 def check_efa_clients(given: EfaClients) -> tuple[Finding, ...]:
     """Return why clients would not reach a file system over EFA."""
     return _run(clients.RULES, given)
@@ -107,6 +114,7 @@ def rules() -> Mapping[str, Rule[Any]]:
         express.ACCESS_POINT_RULES,
         clients.RULES,
         shared_key.RULES,
+        engines.RULES,
         (security_groups.efa_group,),
     )
     return {rule.id: rule for group in groups for rule in group}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from training_storage.planning import catalog
 from training_storage.planning.legality import buckets, engine, security_groups
+from training_storage.planning.legality.engines import HYPERPOD, PCS, Engine
 from training_storage.planning.legality.express import AccessPoint
 from training_storage.planning.legality.finding import Finding, Unknown, located
 from training_storage.planning.legality.intrinsics import is_intrinsic, symbol
@@ -86,6 +87,9 @@ def check_template(template: Mapping[str, Any], *, region: str | None = None) ->
     systems = dict(_file_systems(stack, region=known, linked=linked, found=found))
     _check_links(stack, linked=linked, systems=systems, region=known, found=found)
     _check_directory_buckets(stack, region=known, found=found)
+    for logical_id, resource in stack.resources.items():
+        if known is not None and resource["Type"] in (PCS, HYPERPOD):
+            _add(found, logical_id, engine.check_engine(Engine(resource_type=resource["Type"], region=known)))
     for logical_id, properties in stack.of_type(ACCESS_POINT):
         _add(found, logical_id, engine.check_access_point(AccessPoint(name=text(properties, "Name"))))
     if not region and any(
