@@ -421,7 +421,7 @@ def test_no_other_size_or_tier_of_the_grid_costs_less() -> None:
                 choice=chosen.choice, file_system=system, metadata_iops=None, hot_bytes=0.0, express_bytes=0.0
             )
             totals[tier.per_unit, gib] = cost.ranking_usd(
-                situation=situation, needs=needs, layout=layout, result=result
+                situation=situation, needs=needs, layout=layout, result=result, known={}
             ).total
     assert len(totals) > 40
     assert min(totals, key=totals.__getitem__) == (1000, 43_200)

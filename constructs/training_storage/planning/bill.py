@@ -53,12 +53,11 @@ class Line(NamedTuple):
 
 def bill(situation: Situation, needs: Needs, layout: Layout, result: Outcome) -> list[Line]:
     """Return the run's amounts: GiB-months, thousands of requests, GiB moved, node-hours."""
-    lines = _storage(situation, layout)
-    growth = lake_checkpoint_gib(situation, needs, layout, result)
-    lines.append(Line(GROWTH, tariff.S3_STORAGE, growth * situation.months))
-    lines += _requests(situation, needs, layout, result)
-    lines += _waiting(situation, result)
-    return lines
+    return [
+        *storage(situation, layout),
+        *traffic(situation, needs, layout, result),
+        *waiting(situation, result),
+    ]
 
 
 def lake_checkpoint_s(situation: Situation, layout: Layout, result: Outcome) -> float:
@@ -84,7 +83,8 @@ def extra_metadata_iops(layout: Layout) -> int:
     return max(0, layout.metadata_iops - catalog.lustre.automatic_metadata_iops(layout.file_system.capacity_gib))
 
 
-def _storage(situation: Situation, layout: Layout) -> list[Line]:
+def storage(situation: Situation, layout: Layout) -> list[Line]:
+    """Return what lies on the tiers during the run, archived checkpoints aside."""
     share, system = situation.months, layout.file_system
     lines = [Line(STORAGE, tariff.S3_STORAGE, situation.number("dataset_gib") * share)]
     if system is not None:
@@ -98,7 +98,12 @@ def _storage(situation: Situation, layout: Layout) -> list[Line]:
     return lines
 
 
-def _requests(situation: Situation, needs: Needs, layout: Layout, result: Outcome) -> list[Line]:
+def traffic(situation: Situation, needs: Needs, layout: Layout, result: Outcome) -> list[Line]:
+    """Return the lake's growth and the requests.
+
+    Of `result` they depend on the interval and the achieved accelerator use alone.
+    """
+    growth = lake_checkpoint_gib(situation, needs, layout, result)
     run_s = situation.run_s
     parts = math.ceil(needs.checkpoint_bytes / needs.checkpoint_part_bytes)
     to_lake = run_s / lake_checkpoint_s(situation, layout, result)
@@ -108,6 +113,7 @@ def _requests(situation: Situation, needs: Needs, layout: Layout, result: Outcom
     s3_reads = read_bytes if reads == S3 else layout.hot_bytes
     s3_gets = s3_reads / needs.read_request_bytes + (result.failures * parts if checkpoints == S3 else 0.0)
     lines = [
+        Line(GROWTH, tariff.S3_STORAGE, growth * situation.months),
         Line(REQUESTS, tariff.S3_PUT, to_lake * parts / _PER),
         Line(REQUESTS, tariff.S3_GET, s3_gets / _PER),
     ]
@@ -127,7 +133,8 @@ def _requests(situation: Situation, needs: Needs, layout: Layout, result: Outcom
     ]
 
 
-def _waiting(situation: Situation, result: Outcome) -> tuple[Line, Line]:
+def waiting(situation: Situation, result: Outcome) -> tuple[Line, Line]:
+    """Return the node-hours that wait, and those whose work is done again."""
     price, nodes = tariff.node_hour(situation.instance.name), situation.job.instances
     return (
         Line(IDLE, price, nodes * result.idle_node_s / SECONDS_PER_HOUR),

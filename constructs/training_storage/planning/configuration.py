@@ -8,7 +8,7 @@ quota is part of every step. Assumed budgets are targets: they are dropped, with
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from training_storage.planning import catalog, cost, lustre, objects
@@ -79,6 +79,7 @@ class _Arrangement:
     hot_bytes: float
     express_bytes: float
     request: lustre.Request | None
+    traffic_usd: dict[tuple[float, float], float] = field(default_factory=dict, repr=False, compare=False)
 
     def outcome(self, delivery: Delivery) -> Outcome | None:
         """Return what the run comes to, or None if checkpoints would never be complete."""
@@ -102,8 +103,12 @@ class _Arrangement:
         result = self.outcome(_delivery(self, file_system))
         if result is None:
             return cost.RankingUsd(0.0, math.inf)
+        return self.money(self.layout(file_system), result)
+
+    def money(self, layout: Layout, result: Outcome) -> cost.RankingUsd:
+        """Return what `layout` is ranked by."""
         return cost.ranking_usd(
-            situation=self.situation, needs=self.needs, layout=self.layout(file_system), result=result
+            situation=self.situation, needs=self.needs, layout=layout, result=result, known=self.traffic_usd
         )
 
 
@@ -385,7 +390,7 @@ def _configuration(arrangement: _Arrangement, file_system: lustre.FileSystem | N
     if result is None:
         return None
     layout = arrangement.layout(file_system)
-    usd = cost.ranking_usd(situation=arrangement.situation, needs=needs, layout=layout, result=result)
+    usd = arrangement.money(layout, result)
     if attempt.demand_reason is not None:
         layout = replace(layout, choice=attempt.choice.because("demand", attempt.demand_reason))
     return Configuration(

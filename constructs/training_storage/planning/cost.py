@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from training_storage.planning import tariff
-from training_storage.planning.bill import GROWTH, IDLE, LOST, PARTS, STORAGE, Layout, Line, bill
+from training_storage.planning import bill, tariff
+from training_storage.planning.bill import GROWTH, IDLE, LOST, PARTS, STORAGE, Layout, Line
 from training_storage.planning.plan import Cost, HourlyCost, RunCost
 from training_storage.planning.selection import EXPRESS, LUSTRE, S3
 
@@ -38,16 +38,28 @@ class RankingUsd(NamedTuple):
         return self.rising + self.falling
 
 
-def ranking_usd(*, situation: Situation, needs: Needs, layout: Layout, result: Outcome) -> RankingUsd:
+def ranking_usd(
+    *, situation: Situation, needs: Needs, layout: Layout, result: Outcome, known: dict[tuple[float, float], float]
+) -> RankingUsd:
     """Return what configurations are ranked by: storage, requests, growth, idle and lost, in USD of the run.
 
     Where the Region has no price the ranking Region's stands in; where even that is missing the amount counts as 0.
+
+    Parameters
+    ----------
+    known
+        The money of requests and growth by interval and achieved use, which many sizes of one search share; filled in.
     """
-    rising = falling = 0.0
     price = situation.ranking_tariff.price
-    for line in bill(situation, needs, layout, result):
+    key = (result.interval_s, result.achieved_use)
+    rising = known.get(key)
+    if rising is None:
+        lines = bill.traffic(situation, needs, layout, result)
+        rising = known[key] = sum((price(line.price) or 0.0) * line.amount for line in lines)
+    falling = sum((price(line.price) or 0.0) * line.amount for line in bill.waiting(situation, result))
+    for line in bill.storage(situation, layout):
         usd = (price(line.price) or 0.0) * line.amount
-        if line.part in (IDLE, LOST) or line.price == tariff.METADATA_IOPS:
+        if line.price is tariff.METADATA_IOPS:
             falling += usd
         else:
             rising += usd

@@ -40,12 +40,23 @@ class Outcome:
     interval_s: float
     stall_s: float
     restore_s: float
-    effective_training_time_ratio: float
+    mtbf_s: float
     achieved_use: float
     failures: float
     checkpoints: float
     idle_node_s: float
     lost_node_s: float
+
+    @property
+    def effective_training_time_ratio(self) -> float:
+        """Share of the run that trains."""
+        return effective_training_time_ratio(
+            restart_s=defaults.number("restart_seconds"),
+            restore_s=self.restore_s,
+            interval_s=self.interval_s,
+            stall_s=self.stall_s,
+            mean_time_between_failures_s=self.mtbf_s,
+        )
 
     @property
     def makes_progress(self) -> bool:
@@ -68,13 +79,7 @@ def outcome(*, needs: Needs, delivery: Delivery, run_s: float) -> Outcome | None
         interval_s=interval_s,
         stall_s=stall_s,
         restore_s=restore_s,
-        effective_training_time_ratio=effective_training_time_ratio(
-            restart_s=restart_s,
-            restore_s=restore_s,
-            interval_s=interval_s,
-            stall_s=stall_s,
-            mean_time_between_failures_s=needs.mtbf_s,
-        ),
+        mtbf_s=needs.mtbf_s,
         achieved_use=achieved,
         failures=failures,
         checkpoints=checkpoints,
