@@ -205,6 +205,12 @@ def test_keys_that_stand_twice_are_said_and_the_last_is_read(check: Check) -> No
         assert "'StorageCapacity' stands twice" in err
 
 
+def test_keys_that_stand_twice_in_block_yaml_are_said_as_well(check: Check) -> None:
+    code, _, err = check("Resources: {}\nOutputs: 1\nOutputs: 2\n", name="a.yaml")
+    assert code == 0
+    assert "'Outputs' stands twice" in err
+
+
 @pytest.mark.parametrize("name", ["a.json", "a.yaml"])
 def test_deep_nesting_is_cut_out_and_said(check: Check, name: str) -> None:
     deep = '{"Deep": ' * 5000 + "1" + "}" * 5000

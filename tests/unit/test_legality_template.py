@@ -190,6 +190,7 @@ def test_notifications_that_overwrite_those_of_fsx_are_refused() -> None:
     assert found(Fs=file_system(), A=importing, Lake=native) == [("Lake", "link-notifications")]
     assert found(Fs=file_system(), A=importing, Lake=bucket(), N=foreign) == []
     assert found(Fs=file_system(), A=exporting, Lake=native) == []
+    assert found(Fs=file_system(), A=exporting, Lake=bucket(), N=cdk) == []
 
 
 def directory_bucket(**properties: Any) -> dict[str, Any]:
@@ -251,6 +252,8 @@ def test_groups_of_an_efa_file_system_let_themselves_in_and_out_by_id() -> None:
     outward = group_rule("SecurityGroupEgress", "DestinationSecurityGroupId")
     assert found(Fs=system, Group=group, In=inward, Out=outward) == []
     assert found(Fs=system, Group=group, In=inward) == [("Fs", "lustre-efa-security-group")]
+    narrow = {**inward, "Properties": {**inward["Properties"], "IpProtocol": "tcp", "FromPort": 988, "ToPort": 988}}
+    assert found(Fs=system, Group=group, In=narrow, Out=outward) == [("Fs", "lustre-efa-security-group")]
     assert found(Fs=system) == []  # a group of somebody else's: nothing is known of it
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from training_storage.planning import catalog
 from training_storage.planning.catalog.limits import lustre_limits
 from training_storage.planning.legality.finding import Problem, Unknown, listed, rule
 from training_storage.planning.legality.lustre_spec import TIERING, FileSystem
@@ -51,7 +52,8 @@ def throughput(system: FileSystem) -> Iterator[Problem]:
     if region is None or system.deployment_type != "PERSISTENT_2" or system.storage_type != "SSD":
         return
     tiers = region.persistent_2_throughputs
-    if not isinstance(got, int) or not tiers or got in tiers or got not in (125, 250, 500, 1000):
+    everywhere = catalog.lustre.deployment_types()["PERSISTENT_2"].throughputs
+    if not tiers or got in tiers or got not in everywhere:
         return
     yield Problem(
         what="per_unit_storage_throughput",
