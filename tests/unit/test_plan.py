@@ -18,7 +18,9 @@ from training_storage.planning import (
     StoragePlan,
     TrainingJob,
     plan_storage,
+    split_context,
 )
+from training_storage.planning.solution import Solution, solve
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -407,6 +409,69 @@ def test_a_wrong_file_of_prices_is_one_line(tmp_path: Path, text: str | None, wo
         plan_storage(TrainingJob(instances=4, prices=str(path)))
     assert words in str(error.value)
     assert "\n" not in str(error.value)
+
+
+# Prices that change
+
+
+PRICES = (
+    'as_of = 2027-01-01\ncurrency = "USD"\nhours_per_month = 730\nranking_region = "us-east-1"\n'
+    "[regions.us-east-1.s3]\nstorage_per_gib_month = 0.02\nput_per_1000 = 0.005\nget_per_1000 = 0.0004\n"
+    "[regions.us-east-1.s3-express]\nstorage_per_gib_month = 0.1\nput_per_1000 = 0.001\nget_per_1000 = 0.00003\n"
+    "upload_per_gib = 0.003\nretrieval_per_gib = 0.0006\n"
+    "[regions.us-east-1.fsx-lustre]\nmetadata_iops_month = 0.05\n"
+    "[regions.us-east-1.fsx-lustre.storage_per_gib_month]\n"
+    "PERSISTENT_2 = { 125 = 0.14, 250 = 0.2, 500 = 0.3, 1000 = 0.6 }\n"
+    '[regions.us-east-1.instances]\n"p5.48xlarge" = { per_hour = 50.0 }\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "path"),
+    [
+        ("storage_per_gib_month = 0.02\n", "storage_per_gib_month = 0.021\n", ("s3", "storage_per_gib_month")),
+        ("put_per_1000 = 0.005", "put_per_1000 = 0.006", ("s3", "put_per_1000")),
+        ("1000 = 0.6 }", "1000 = 0.61 }", ("fsx-lustre", "storage_per_gib_month", "PERSISTENT_2", "1000")),
+        ("per_hour = 50.0", "per_hour = 50.5", ("instances", "p5.48xlarge", "per_hour")),
+        ("storage_per_gib_month = 0.1\n", "storage_per_gib_month = 0.11\n", ("s3-express", "storage_per_gib_month")),
+        ("upload_per_gib = 0.003", "upload_per_gib = 0.0031", ("s3-express", "upload_per_gib")),
+    ],
+)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"instances": 256, "dataset_gib": 1000.0},
+        {"instances": 1200, "interface": "object", "checkpoint_interface": "posix", "dataset_gib": 1000.0},
+        {"instances": 600, "interface": "object"},
+    ],
+    ids=["lustre", "mixed", "express"],
+)
+def test_one_changed_price_changes_the_cost_by_exactly_that_much(
+    tmp_path: Path, fields: dict[str, Any], old: str, new: str, path: tuple[str, ...]
+) -> None:
+    def planned(text: str) -> Solution:
+        file = tmp_path / "prices.toml"
+        file.write_text(text, encoding="utf-8")
+        return solve(TrainingJob(**fields, prices=str(file)))
+
+    assert PRICES.count(old) == 1
+    before, after = planned(PRICES), planned(PRICES.replace(old, new))
+    assert before.found.layout.file_system == after.found.layout.file_system
+    price = after.situation.tariff.price(path)
+    change = (price or 0) - (before.situation.tariff.price(path) or 0)
+    amount = sum(line.amount for line in before.lines() if line.price == path)
+    expected = (before.money().run_usd.total or 0) + change * amount
+    assert after.money().run_usd.total == pytest.approx(expected, abs=0.01)
+
+
+def test_a_plan_file_keeps_its_money_whatever_prices_say_later(tmp_path: Path) -> None:
+    prices, file = tmp_path / "prices.toml", tmp_path / "plan.json"
+    prices.write_text(PRICES, encoding="utf-8")
+    original = plan_storage(TrainingJob(instances=64, prices=str(prices)))
+    file.write_text(original.to_json(), encoding="utf-8")
+    prices.write_text(PRICES.replace("500 = 0.3,", "500 = 3.0,"), encoding="utf-8")
+    assert plan_storage(TrainingJob(instances=64, prices=str(prices))).fsx_lustre != original.fsx_lustre
+    assert split_context({"plan": str(file)}).plan == original
 
 
 # Quotas

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -32,7 +32,11 @@ from training_storage.planning.demand import (
 from training_storage.planning.outcome import Delivery, outcome
 from training_storage.planning.resolution import resolve
 from training_storage.planning.selection import choose_tiers
+from training_storage.planning.solution import solve
 from training_storage.planning.units import GB, GIB, MIB, SECONDS_PER_HOUR, bytes_per_s
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def plan(**fields: Any) -> StoragePlan:
@@ -62,7 +66,7 @@ def test_mlperf_prints_gib_as_gb() -> None:
 @pytest.mark.parametrize(
     ("capacity", "mb_per_s"), [(1200, 234), (2400, 468), (4800, 937), (9600, 1875), (19200, 3750), (38400, 7500)]
 )
-def test_throughput_at_200_per_tib_is_the_user_guides_table(capacity: int, mb_per_s: int) -> None:
+def test_fsx_user_guide_throughput_at_200_per_tib(capacity: int, mb_per_s: int) -> None:
     tier = catalog.lustre.deployment_types()["PERSISTENT_1"].throughputs[200]
     assert math.floor(tier.read_mb_per_s(capacity)) == mb_per_s
 
@@ -88,7 +92,7 @@ def test_price_of_a_mb_per_s_month_falls_with_the_tier(per_unit: int, usd: float
         (1200, 250, 0.293, "NeMo on EKS"),
     ],
 )
-def test_published_sizings_come_out_of_the_same_arithmetic(
+def test_aws_published_sizings_come_out_of_the_same_arithmetic(
     capacity: float, per_unit: int, gb_per_s: float, source: str
 ) -> None:
     tier = catalog.lustre.deployment_types()["PERSISTENT_2"].throughputs[per_unit]
@@ -124,7 +128,7 @@ def test_the_nemo_example_fits_the_least_file_system(instance_type: str) -> None
         ("cosmoflow", "H100", 0.808),
     ],
 )
-def test_read_rate_of_an_accelerator_is_samples_of_a_step_over_its_time(
+def test_mlperf_storage_workloads_read_samples_of_a_step_over_its_time(
     workload: str, accelerator: str, gb_per_s: float
 ) -> None:
     row = catalog.workloads.workloads()[workload]
@@ -154,7 +158,7 @@ def test_an_accelerator_near_the_measured_one_is_said_to_be_near() -> None:
     ("model", "ranks", "slowest_gib", "gb_per_s"),
     [("llama3-8b", 8, 13.1, 1.88), ("llama3-70b", 64, 14.2, 16.3), ("llama3-405b", 512, 11.8, 94.6)],
 )
-def test_checkpoints_of_named_models_are_the_published_ones(
+def test_mlperf_storage_v2_checkpoints_of_named_models(
     model: str, ranks: int, slowest_gib: float, gb_per_s: float
 ) -> None:
     demand = plan(instances=64, model=model, checkpoint_mode="sync").demand
@@ -223,7 +227,7 @@ def test_state_beyond_the_accelerators_memory_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize(("accelerators", "hours"), [(16_384, 1.8), (131_072, 0.23)])
-def test_mean_time_between_failures_is_metas(accelerators: int, hours: float) -> None:
+def test_meta_arxiv_2410_21680_mean_time_between_failures(accelerators: int, hours: float) -> None:
     seconds = mean_time_between_failures_s(instances=accelerators // 8, failures_per_1000_node_days=6.5)
     assert seconds / SECONDS_PER_HOUR == pytest.approx(hours, abs=0.006)
 
@@ -233,9 +237,24 @@ def test_a_given_mean_time_between_failures_beats_the_rate() -> None:
     assert (result.demand.mtbf_hours, result.job.failures_per_1000_node_days) == (10.0, None)
 
 
-def test_aws_example_of_a_failure() -> None:
-    # 256 p5 at $55 an hour, 10 minutes lost and 10 minutes of recovery.
-    assert pytest.approx(4693, abs=1) == 256 * 55 * 20 / 60
+def test_aws_example_of_a_failure_of_256_p5(tmp_path: Path) -> None:
+    """AWS: 256 p5 at $55 an hour, 10 minutes lost and 10 minutes of recovery are $4,693."""
+    prices = tmp_path / "prices.toml"
+    prices.write_text(
+        'as_of = 2026-11-30\nhours_per_month = 730\nranking_region = "us-east-1"\n'
+        '[regions.us-east-1.instances]\n"p5.48xlarge" = { per_hour = 55.0 }\n',
+        encoding="utf-8",
+    )
+    # A checkpoint every 20 minutes loses 10 on average; recovery is the restart of 300 s and the restore.
+    job = TrainingJob(instances=256, checkpoint_interval_minutes=20.0, prices=str(prices))
+    solution = solve(job)
+    run, result = solution.money().run_usd, solution.found.result
+    lost, idle = (run.lost_work or 0) / result.failures, (run.idle_accelerators or 0) / result.failures
+    assert lost == pytest.approx(256 * 55 * (600 + 300) / 3600, rel=1e-4)
+    stalls = result.checkpoints * result.stall_s / result.failures
+    recovery_s = 300 + (idle * 3600 / (256 * 55) - stalls)
+    assert recovery_s == pytest.approx(300 + result.restore_s, rel=1e-3)
+    assert lost + 256 * 55 * 300 / 3600 == pytest.approx(4693, abs=1)
 
 
 def test_young_interval_is_the_root_of_twice_the_product() -> None:
@@ -578,3 +597,28 @@ def test_no_default_plan_needs_half_the_quota_or_a_tenth_of_the_gpu_bill(instanc
     storage = sum(value or 0 for tier, value in months.items() if tier != "cluster")
     assert storage <= 0.1 * (months["cluster"] or 0)
     assert all(quota.needed <= quota.limit / 2 for quota in result.quotas if "storage" in quota.name)
+
+
+# A path that does not carry the demand
+
+
+def test_mlperf_unet3d_on_h100_is_refused_where_the_path_does_not_carry_it() -> None:
+    # 8 x 3.18 GB/s at full use, of which 90 % must be met, over 100 Gbps.
+    words = r"22\.9 GB/s \(25\.4 at full accelerator use\) to s3 and moves at most 12\.5 GB/s over ena"
+    with pytest.raises(NoTierError, match=words):
+        plan(instances=8, workload="unet3d", tiers=("s3",), network_path="ena")
+
+
+@pytest.mark.parametrize("instances", [1, 8, 16, 17, 64, 128])
+@pytest.mark.parametrize("interface", ["posix", "object"])
+def test_mlperf_unet3d_on_h100_moves_to_a_path_that_carries_it(instances: int, interface: str) -> None:
+    result = plan(instances=instances, workload="unet3d", interface=interface)
+    assert "demand" in result.selection.rules
+    per_node = 0.9 * result.demand.read_gb_per_s / instances
+    assert per_node == pytest.approx(22.9, abs=0.05)
+    if {place.data: place.hot for place in result.placement}["datasets"] == "fsx-lustre":
+        assert result.job.network_path in ("efa", "efa-gds")
+        assert result.fsx_lustre is not None
+        assert result.fsx_lustre.baseline_mb_per_s >= 1000 * instances * per_node * 0.9999
+    else:
+        assert result.job.network_path == "ena-multi-ip"
