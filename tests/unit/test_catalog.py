@@ -10,6 +10,7 @@ import pytest
 
 from training_storage.planning import InvalidJobError, LustrePlan, catalog
 from training_storage.planning.catalog import prices
+from training_storage.planning.catalog._data import load_row, row_names
 
 DATA = {
     path.name: tomllib.loads(path.read_text(encoding="utf-8"))
@@ -335,3 +336,12 @@ def test_a_price_that_is_not_known_is_none() -> None:
     assert known.lustre_storage(region="us-west-2", deployment_type="PERSISTENT_2", per_unit=125) is None
     assert known.item(region="us-west-2", path=("s3", "storage_per_gib_month")) is None
     assert known.item(region="us-east-1", path=("s3-express", "storage_per_gib_month")) == 0.11
+
+
+@pytest.mark.parametrize("name", ["regions.toml", "instance_types.toml"])
+def test_a_row_parsed_alone_is_the_row_of_the_whole_file(name: str) -> None:
+    whole = DATA[name]
+    assert row_names(name) == tuple(whole)
+    assert {row: load_row(name, row) for row in row_names(name)} == whole
+    with pytest.raises(KeyError):
+        load_row(name, "nowhere")

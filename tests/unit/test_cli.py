@@ -106,7 +106,7 @@ def test_options_reach_the_job(capsys: pytest.CaptureFixture[str]) -> None:
         (["plan", "256"], "'256' is not an option"),
         (["plan", "--instances", "8", "--interface", "nfs"], "must be one of posix, object"),
         (["plan", "--instances", "8", "--prices", "missing.toml"], "'missing.toml', file not found"),
-        (["plan", "--instances", "8", "--zone-id", "us-east-1a"], "which is a zone name"),
+        (["plan", "--instances", "8", "--zone-id", "us-east-1a"], "not a zone name, got: 'us-east-1a'"),
         (["plan", "--instances", "8", "--json", "--explain"], "--explain goes with the report"),
         (["plant"], "invalid choice: 'plant'"),
         ([], "required: VERB"),

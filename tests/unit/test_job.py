@@ -163,7 +163,8 @@ def test_a_wrong_value_is_one_line_with_what_is_allowed(values: dict[str, str], 
 
 def test_a_zone_name_is_refused_with_the_reason_and_the_zone_ids() -> None:
     line = refusal({"instances": "8", "zone_id": "us-east-1a"})
-    assert "which is a zone name: names mean different zones in each account" in line
+    assert "an Availability Zone id such as 'use1-az4', not a zone name, got: 'us-east-1a'; 'aws ec2 describe" in line
+    assert "Names mean different zones in each account" in line
     assert "use1-az1, use1-az2, use1-az3, use1-az4, use1-az5, use1-az6" in line
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from training_storage.planning import catalog
+from training_storage.planning.catalog.regions import ZONE_ID_ALLOWED, ZONE_ID_REMEDY
 from training_storage.planning.errors import InvalidJobError, did_you_mean
 from training_storage.planning.field_kinds import Choice, Kind, Number, Text, Whole, Words
 
@@ -30,7 +31,7 @@ _KINDS: dict[str, Kind] = {
         allowed="a lowercase letter, then lowercase letters, digits and hyphens, at most 30 in all",
         example="llama-run-7",
     ),
-    "instance_type": Choice(allowed=tuple(catalog.instance_types())),
+    "instance_type": Choice(allowed=catalog.instance_type_names()),
     "interface": _INTERFACE,
     "checkpoint_interface": _INTERFACE,
     "model": Choice(
@@ -240,17 +241,19 @@ class TrainingJob:
         return getattr(self, key) is not None
 
     def _check_zone_id(self, zone_id: str) -> None:
+        if self.region is not None and catalog.region(self.region).is_well_formed_zone_id(zone_id):
+            return
         for region in catalog.regions().values():
             if region.is_zone_name(zone_id):
                 known = ", ".join(region.zone_ids) or "none"
                 raise InvalidJobError(
-                    f"zone_id must be a zone id such as {region.zone_id_prefix}-az1, got: {zone_id!r}, which is a zone "
-                    f"name: names mean different zones in each account. Zone ids known in {region.name}: {known}."
+                    f"zone_id must be {ZONE_ID_ALLOWED}, got: {zone_id!r}; {ZONE_ID_REMEDY}. Names mean different zones"
+                    f" in each account; zone ids known in {region.name}: {known}."
                 )
         if self.region is not None:
             check_zone_of_region(zone_id=zone_id, region=catalog.region(self.region))
         elif not re.fullmatch(r"[a-z]+[0-9](-[a-z]{3}[0-9]{1,2})?-az[1-9][0-9]?", zone_id):
-            raise InvalidJobError(f"zone_id must be a zone id, for example use1-az4, got: {zone_id!r}.")
+            raise InvalidJobError(f"zone_id must be {ZONE_ID_ALLOWED}, got: {zone_id!r}; {ZONE_ID_REMEDY}.")
 
 
 def check_zone_of_region(*, zone_id: str, region: catalog.Region) -> None:

@@ -5,6 +5,7 @@ from training_storage.planning.catalog.instances import (
     InstanceType,
     NetworkInterface,
     instance_type,
+    instance_type_names,
     instance_types,
 )
 from training_storage.planning.catalog.lustre import lustre_servers
@@ -16,6 +17,7 @@ __all__ = [
     "Region",
     "images",
     "instance_type",
+    "instance_type_names",
     "instance_types",
     "lustre",
     "lustre_servers",

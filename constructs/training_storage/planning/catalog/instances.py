@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from training_storage.planning.catalog import prices
-from training_storage.planning.catalog._data import load
+from training_storage.planning.catalog._data import load_row, row_names
 from training_storage.planning.errors import InvalidJobError, did_you_mean
 
 if TYPE_CHECKING:
@@ -120,9 +120,15 @@ class InstanceType:
 @functools.cache
 def instance_types() -> Mapping[str, InstanceType]:
     """Return every type of the catalog by name."""
-    return {name: _read(name, dict(row)) for name, row in load(_FILE).items()}
+    return {name: instance_type(name) for name in instance_type_names()}
 
 
+def instance_type_names() -> tuple[str, ...]:
+    """Return the names of all types, without reading the types."""
+    return row_names(_FILE)
+
+
+@functools.cache
 def instance_type(name: str) -> InstanceType:
     """Return the type called `name`.
 
@@ -132,12 +138,12 @@ def instance_type(name: str) -> InstanceType:
         If the catalog does not know it.
     """
     try:
-        return instance_types()[name]
+        return _read(name, dict(load_row(_FILE, name)))
     except KeyError:
-        known = ", ".join(instance_types())
+        known = ", ".join(instance_type_names())
         raise InvalidJobError(
             f"instance_type must be one of the catalog's types, got: {name!r}."
-            f"{did_you_mean(name, instance_types())} Allowed: {known}."
+            f"{did_you_mean(name, instance_type_names())} Allowed: {known}."
         ) from None
 
 

@@ -7,13 +7,17 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from training_storage.planning.catalog._data import load
+from training_storage.planning.catalog._data import load_row, row_names
 from training_storage.planning.errors import InvalidJobError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _FILE = "regions.toml"
+
+#: What every refusal of a zone name says, so that plan, constructs and check use the same words.
+ZONE_ID_ALLOWED = "an Availability Zone id such as 'use1-az4', not a zone name"
+ZONE_ID_REMEDY = "'aws ec2 describe-availability-zones' lists ZoneId beside ZoneName"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +63,10 @@ class Region:
 @functools.cache
 def regions() -> Mapping[str, Region]:
     """Return every Region of the catalog by name."""
-    return {name: _read(name, dict(row)) for name, row in load(_FILE).items()}
+    return {name: region(name) for name in row_names(_FILE)}
 
 
+@functools.cache
 def region(name: str) -> Region:
     """Return the Region called `name`.
 
@@ -71,11 +76,11 @@ def region(name: str) -> Region:
         If the catalog does not know it.
     """
     try:
-        return regions()[name]
+        return _read(name, dict(load_row(_FILE, name)))
     except KeyError:
         raise InvalidJobError(
             f"region must be a Region of the catalog, for example us-east-1, got: {name!r}."
-            f"{did_you_mean(name, regions())} Allowed: {', '.join(regions())}."
+            f"{did_you_mean(name, row_names(_FILE))} Allowed: {', '.join(row_names(_FILE))}."
         ) from None
 
 
