@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The app: reads the context once, plans, wires the two stacks, attaches cdk-nag."""
+"""The app: reads the context once, plans, wires the two stacks, attaches cdk-nag and the storage rules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cdk_nag import AwsSolutionsChecks
 
 from stacks.data_lake_stack import TrainingDataLakeStack
 from stacks.training_storage_stack import TrainingStorageStack
-from training_storage import ConstructError
+from training_storage import ConstructError, StorageLegalityChecks
 from training_storage.planning import DEFAULT_REGION, PlanningError, plan_storage, split_context
 
 
@@ -43,7 +43,7 @@ def build(app: App) -> list[str]:
         job_name=request.name,
         region=region,
     )
-    Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+    Validations.of(app).add_plugins(AwsSolutionsChecks(app), StorageLegalityChecks())
     if plan is None:
         return []
     purchase = request.options.purchase

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from training_storage.storage import TrainingStorage
     from training_storage.training_network import TrainingNetwork
     from training_storage.validation import ConstructError
+    from training_storage.validation_plugin import StorageLegalityChecks
 
 _MODULE_OF_NAME = {
     "ConstructError": "validation",
@@ -33,6 +34,7 @@ _MODULE_OF_NAME = {
     "StoragePlan": "planning",
     "TrainingJob": "planning",
     "TrainingNetwork": "training_network",
+    "StorageLegalityChecks": "validation_plugin",
     "TrainingStorage": "storage",
     "plan_storage": "planning",
 }
@@ -48,6 +50,7 @@ __all__ = [
     "GpuCluster",
     "ImportedDataLake",
     "LustreFileSystem",
+    "StorageLegalityChecks",
     "StoragePlan",
     "TrainingJob",
     "TrainingNetwork",

@@ -174,6 +174,7 @@ class LustreFileSystem(Construct):
                 deployment_type,
                 f"Lustre {file_system_type_version}",
                 f"{per_unit_storage_throughput or 'default'} MB/s per TiB",
+                *([f"drive cache {drive_cache_type}"] if drive_cache_type else []),
                 subnet.subnet_id,
                 encryption_key.key_arn if encryption_key else "aws/fsx",
             )

@@ -10,6 +10,7 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from training_storage.directory_bucket import ZONE_ID_PATTERN
+from training_storage.planning.catalog.regions import ZONE_ID_ALLOWED, ZONE_ID_REMEDY
 from training_storage.validation import ConstructError, is_token, require_integer, require_match, require_one_of
 
 __all__ = ["TrainingNetwork"]
@@ -86,8 +87,8 @@ class TrainingNetwork(Construct):
             zone_id,
             ZONE_ID_PATTERN,
             what="zone_id",
-            allowed="an Availability Zone id such as 'use1-az4', not a zone name",
-            way_out="'aws ec2 describe-availability-zones' lists ZoneId beside ZoneName",
+            allowed=ZONE_ID_ALLOWED,
+            way_out=ZONE_ID_REMEDY,
         )
         require_one_of(egress, EGRESS_CHOICES, what="egress")
         require_integer(addresses, what="addresses", minimum=0)

@@ -218,7 +218,10 @@ BAD_VALUES: list[tuple[dict[str, str], str]] = [
     ({"instances": "2.5"}, "instances must be a whole number .*got: '2.5'"),
     ({"instances": ""}, "instances must be a whole number .*got: ''"),
     ({"instances": "99999999999999999999"}, "instances must be a whole number .*got: 99999999999999999999"),
-    ({"instances": "8", "zone_id": "us-east-1a"}, "zone_id must be a zone id such as .*zone name.*use1-az4"),
+    (
+        {"instances": "8", "zone_id": "us-east-1a"},
+        "zone_id must be an Availability Zone id .*not a zone name, got: 'us-east-1a'; .*use1-az4",
+    ),
     ({"instances": "8", "prices": "missing.toml"}, "prices must name a TOML file .*'missing.toml', file not found"),
     ({"INSTANCES": "256"}, "'INSTANCES' is not a key .*Did you mean 'instances'"),
     ({"instnaces": "256"}, "'instnaces' is not a key .*Did you mean 'instances'"),

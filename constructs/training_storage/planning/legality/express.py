@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from training_storage.planning import catalog
 from training_storage.planning.catalog.limits import express_naming
+from training_storage.planning.catalog.regions import ZONE_ID_ALLOWED, ZONE_ID_REMEDY
 from training_storage.planning.legality.finding import Number, Problem, Text, Unknown, Words, is_whole, listed, rule
 
 if TYPE_CHECKING:
@@ -175,9 +176,9 @@ def zone_form(bucket: DirectoryBucket) -> Iterator[Problem]:
     if isinstance(zone, str) and not _ZONE_ID.fullmatch(zone):
         yield Problem(
             what="zone_id",
-            allowed="be an Availability Zone id such as 'use1-az4', not a zone name",
+            allowed=f"be {ZONE_ID_ALLOWED}",
             got=zone,
-            remedy="'aws ec2 describe-availability-zones' lists ZoneId beside ZoneName",
+            remedy=ZONE_ID_REMEDY,
             location="LocationName",
         )
 

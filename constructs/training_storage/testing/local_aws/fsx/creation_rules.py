@@ -32,7 +32,7 @@ _VERSION = "A FileSystemTypeVersion of '2.15' is required to create a file syste
 _IMPORT_PATH = "Linking a Persistent 2 file system to an S3 bucket using the LustreConfiguration is not supported"
 
 
-def checked_file_system(request: Mapping[str, Any]) -> dict[str, Any]:
+def checked_file_system(request: Mapping[str, Any], *, region: str | None = None) -> dict[str, Any]:
     """Return the file system that a creation request asks for, its defaults filled in.
 
     Parameters
@@ -40,6 +40,8 @@ def checked_file_system(request: Mapping[str, Any]) -> dict[str, Any]:
     request
         The members of CreateFileSystem, spelled as the API spells them. CloudFormation's properties have the same
         names.
+    region
+        Where it is made; without it the rules of Regions are left out.
 
     Raises
     ------
@@ -50,7 +52,7 @@ def checked_file_system(request: Mapping[str, Any]) -> dict[str, Any]:
         raise bad_request("Only FileSystemType LUSTRE is served here.")
     # The subnets are the network's business, which has words of its own for them.
     members = {name: value for name, value in request.items() if name != "SubnetIds"}
-    system = legality.read_file_system(members)
+    system = legality.read_file_system(members, region=catalog.regions().get(region) if region else None)
     for finding in legality.check_file_system(system):
         raise _error(finding, system)
     lustre: dict[str, Any] = {"DeploymentType": "SCRATCH_1", **(request.get("LustreConfiguration") or {})}

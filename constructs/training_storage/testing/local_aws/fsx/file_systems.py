@@ -27,7 +27,7 @@ _IOPS_PER_METADATA_SERVER = 12000
 
 def create(*, store: Store, surroundings: Surroundings, request: Mapping[str, Any], at_once: bool = False) -> Record:
     """Make a file system; with ``at_once`` it is AVAILABLE already, as when CloudFormation has waited for it."""
-    checked = rules.checked_file_system(request)
+    checked = rules.checked_file_system(request, region=surroundings.region())
     _check_quotas(store, checked)
     lustre = checked["LustreConfiguration"]
     subnet_ids = list(request.get("SubnetIds") or [])

@@ -13,6 +13,7 @@ from xml.sax.saxutils import escape
 from ministack.core import responses
 from ministack.services import ec2, s3
 
+from training_storage.planning import catalog, legality
 from training_storage.testing.local_aws.registry_resource import Behaviour, Made, Place
 from training_storage.testing.local_aws.resource_attributes import partition_of
 
@@ -107,6 +108,11 @@ def _create(properties: Mapping[str, Any], place: Place) -> Made:
     if zone_name is None:
         message = f"Invalid LocationName: {location} is not a zone of {place.region}."
         raise ValueError(message)
+    found = legality.check_directory_bucket(
+        legality.read_directory_bucket({**properties, "BucketName": name}, region=catalog.regions().get(place.region))
+    )
+    if found:
+        raise ValueError("; ".join(finding.message for finding in found))
     created = responses.now_iso()
     s3._buckets[name] = {"created": created, "objects": {}, "region": place.region, "location": location}
     arn = f"arn:{partition_of(place.region)}:s3express:{place.region}:{place.account}:bucket/{name}"
