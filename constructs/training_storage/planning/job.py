@@ -231,14 +231,13 @@ class TrainingJob:
 
     def to_strings(self) -> dict[str, str]:
         """Return the given fields as text; ``from_strings`` reads the same job from it."""
-        return {key: _KINDS[key].format(getattr(self, key)) for key in self.field_names() if self._is_given(key)}
+        return {
+            key: _KINDS[key].format(value) for key in self.field_names() if (value := getattr(self, key)) is not None
+        }
 
     def given(self) -> frozenset[str]:
         """Return the names of the fields that are not None."""
-        return frozenset(key for key in self.field_names() if self._is_given(key))
-
-    def _is_given(self, key: str) -> bool:
-        return getattr(self, key) is not None
+        return frozenset([key for key in self.field_names() if getattr(self, key) is not None])
 
     def _check_zone_id(self, zone_id: str) -> None:
         if self.region is not None and catalog.region(self.region).is_well_formed_zone_id(zone_id):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from training_storage.planning import catalog, defaults
 from training_storage.planning.units import GB, GIB, GIB_PER_TIB, MB, bytes_per_s
@@ -47,7 +47,7 @@ class Request:
 
     `path` is the network path of the clients, `capacity_bytes` what is stored, before the fill level. `throughputs` are
     the throughput tiers that the Region has, `client_bytes_per_s` is what one of `nodes` clients moves over `path`,
-    without the bound per server.
+    without the bound per server, which without EFA is `server_bytes_per_s`.
     """
 
     required: Required
@@ -57,6 +57,7 @@ class Request:
     throughputs: tuple[ThroughputTier, ...]
     nodes: int
     client_bytes_per_s: float
+    server_bytes_per_s: float
     efa_interfaces: int
 
     @property
@@ -84,6 +85,7 @@ def request(situation: Situation, *, required: Required, capacity_bytes: float, 
         ),
         nodes=situation.job.instances,
         client_bytes_per_s=client_bytes_per_s(situation, path),
+        server_bytes_per_s=bytes_per_s(catalog.lustre.client_limits().ena_gbps_per_server),
         efa_interfaces=efa_interfaces(situation) if path in EFA_PATHS else 0,
     )
 
@@ -195,8 +197,7 @@ def metadata_suffices(situation: Situation, needs: Needs) -> bool:
     return files <= catalog.lustre.metadata_iops_steps()[-1]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bound:
+class Bound(NamedTuple):
     """One reason for a size: what asks for it, and the GiB that it asks for before the grid."""
 
     name: str
@@ -217,8 +218,7 @@ def bounds(request: Request, tier: ThroughputTier) -> tuple[Bound, ...]:
     ]
     if not request.efa:
         # Without EFA a client is bound per server as well: it needs enough servers to spread over.
-        per_server = bytes_per_s(catalog.lustre.client_limits().ena_gbps_per_server)
-        servers = math.ceil(request.per_client_bytes_per_s / per_server)
+        servers = math.ceil(request.per_client_bytes_per_s / request.server_bytes_per_s)
         if servers > 1:
             found.append(Bound(name="servers per client", gib=servers * request.kind.gib_per_server))
     return tuple(found)
@@ -237,7 +237,7 @@ def file_system(request: Request, tier: ThroughputTier, capacity: int) -> FileSy
     kind, client = request.kind, request.client_bytes_per_s
     if not request.efa:
         servers = math.ceil(capacity / kind.gib_per_server)
-        client = min(client, servers * bytes_per_s(catalog.lustre.client_limits().ena_gbps_per_server))
+        client = min(client, servers * request.server_bytes_per_s)
     clients = client * request.nodes
     return FileSystem(
         deployment_type=kind,

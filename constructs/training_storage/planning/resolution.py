@@ -11,7 +11,7 @@ from training_storage.planning import catalog, defaults
 from training_storage.planning.catalog.prices import Prices, catalog_prices, read_prices
 from training_storage.planning.errors import InvalidJobError
 from training_storage.planning.job import TrainingJob, check_zone_of_region
-from training_storage.planning.tariff import Tariff
+from training_storage.planning.tariff import Tariff, tariff_of
 from training_storage.planning.units import GB, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 #: Region where neither the job nor its surroundings name one.
@@ -42,12 +42,12 @@ class Situation:
     @cached_property
     def tariff(self) -> Tariff:
         """Prices of the job's Region; what it lacks is None."""
-        return Tariff(prices=self.prices, region=self.region.name, stand_ins=False)
+        return tariff_of(self.prices, self.region.name, stand_ins=False)
 
     @cached_property
     def ranking_tariff(self) -> Tariff:
         """Prices that configurations are compared by: another Region's stand in for those that this one lacks."""
-        return Tariff(prices=self.prices, region=self.region.name, stand_ins=True)
+        return tariff_of(self.prices, self.region.name, stand_ins=True)
 
     @cached_property
     def run_s(self) -> float:

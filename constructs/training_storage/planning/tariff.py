@@ -66,3 +66,9 @@ class Tariff:
         if value is None and path[0] == "instances":
             return self.prices.capacity_block_per_hour(path[1])
         return value
+
+
+@functools.lru_cache(maxsize=64)
+def tariff_of(prices: Prices, region: str, *, stand_ins: bool) -> Tariff:
+    """Return the tariff of `region`; plans with the same prices share it and what it has looked up."""
+    return Tariff(prices=prices, region=region, stand_ins=stand_ins)

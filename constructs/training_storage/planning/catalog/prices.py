@@ -17,9 +17,9 @@ _FILE = "prices.toml"
 PricePath: TypeAlias = tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Prices:
-    """Prices in USD. Every lookup returns None where no price is known.
+    """Prices in USD. Every lookup returns None where no price is known. Two lists are never the same one.
 
     Parameters
     ----------
