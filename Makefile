@@ -8,7 +8,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 export JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION := 1
 export CDK_DISABLE_CLI_TELEMETRY := true
 
-.PHONY: help setup demo test test-fast bench lint format clean
+.PHONY: help setup demo test test-fast test-pure test-cdk bench lint format clean
 
 help: ## Show this list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -33,8 +33,15 @@ demo: setup ## Deploy TrainingStorage -c instances=256 into the local AWS, show 
 test: setup ## All tests, local deployments included.
 	pytest
 
-test-fast: setup ## Everything but the local deployments; under a minute.
-	pytest -m "not local_aws"
+test-fast: setup ## Everything but the local deployments; under a minute on two cores.
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-pure test-cdk
+
+# Two lanes for two cores: CDK starts once in each, and neither waits for the other.
+test-pure:
+	@pytest --quiet tests/unit tests/compliance
+
+test-cdk:
+	@pytest --quiet tests/cdk tests/snapshot
 
 bench: setup ## Measure every claim and write docs/benchmarks.md.
 	@PYTHONPATH=.:constructs python -m tests.benchmarks.bench
