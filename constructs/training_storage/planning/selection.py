@@ -208,7 +208,8 @@ def _small_cluster(situation: Situation, needs: Needs, draft: _Draft) -> None:
 
 
 def _multi_node(situation: Situation, draft: _Draft) -> None:
-    reason = f"{_nodes(situation)}: Lustre comes first above {SMALL_CLUSTER_INSTANCES} and up to {MULTI_NODE_INSTANCES}."
+    middle = f"above {SMALL_CLUSTER_INSTANCES} and up to {MULTI_NODE_INSTANCES}"
+    reason = f"{_nodes(situation)}: Lustre comes first {middle}."
     if is_object_only(situation):
         reason += " Object code reads the mounted paths; tiers=s3,s3-express keeps the API."
     draft.add("multi-node", reason, LUSTRE)
