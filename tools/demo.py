@@ -17,6 +17,8 @@ from typing import Any
 
 import boto3
 
+from training_storage.planning import TrainingJob, plan_storage
+from training_storage.planning.report import report_lines
 from training_storage.testing.local_aws import check_loopback
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,7 +35,9 @@ def main() -> int:
     endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
     check_loopback(endpoint)
     with tempfile.TemporaryDirectory() as output:
-        title(f"1. Plan, and deploy into the local AWS at {endpoint}")
+        title("1. Plan: which tiers, why, how large")
+        show_plan()
+        title(f"2. Deploy into the local AWS at {endpoint}")
         # Away from the app, which the CLI would synthesize first.
         cdk(
             "bootstrap",
@@ -51,14 +55,23 @@ def main() -> int:
             "--output",
             output,
         )
-        title("2. What CloudFormation and the services say stands")
+        title("3. What CloudFormation and the services say stands")
         systems = show_what_stands(endpoint)
-        title("3. Destroy the job: file systems by hand, after an export (docs/deleting.md), then the stack")
+        title("4. Destroy the job: file systems by hand, after an export (docs/deleting.md), then the stack")
         for system in systems:
             delete_file_system(endpoint, system["FileSystemId"])
         cdk("destroy", STACK, "--force", "--output", output, quiet=True)
-        title("4. What is left")
+        title("5. What is left")
         return show_what_is_left(endpoint)
+
+
+def show_plan() -> None:
+    """Print the plan's tiers and sizes with their reasons; `training-storage plan` prints all of it."""
+    plan = plan_storage(TrainingJob.from_strings({"instances": INSTANCES, "region": os.environ["CDK_DEFAULT_REGION"]}))
+    for line in report_lines(plan):
+        if line == "Demand":
+            break
+        say(line)
 
 
 def title(text: str) -> None:

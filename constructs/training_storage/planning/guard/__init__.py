@@ -1,5 +1,23 @@
 """Says before a deployment which data it would replace or remove."""
 
-from training_storage.planning.guard.comparison import Effect, Loss, compare_templates
+from training_storage.planning.guard.comparison import (
+    NESTED_STACK,
+    Comparison,
+    Effect,
+    Loss,
+    Nested,
+    NestedReader,
+    compare,
+    compare_templates,
+)
 
-__all__ = ["Effect", "Loss", "compare_templates"]
+__all__ = [
+    "NESTED_STACK",
+    "Comparison",
+    "Effect",
+    "Loss",
+    "Nested",
+    "NestedReader",
+    "compare",
+    "compare_templates",
+]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from training_storage.planning.catalog.stateful import ResourceType, resource_types
+from training_storage.planning.guard.evaluation import Evaluator, parameter_values, plain
 from training_storage.planning.legality import MetadataConfiguration, read_file_system
 from training_storage.planning.legality.finding import MESSAGE_MAXIMUM_CHARACTERS, shorten
-from training_storage.planning.legality.intrinsics import canonical, is_absent, is_intrinsic, referenced
+from training_storage.planning.legality.intrinsics import canonical, is_intrinsic, referenced
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -18,10 +19,15 @@ if TYPE_CHECKING:
 _SOURCE = "CloudFormation registry schemas (createOnlyProperties)"
 _DOCUMENTED = "CloudFormation user guide, AWS::FSx::FileSystem (update requires replacement); docs/decisions/0005"
 _REFUSED = "FSx API, UpdateFileSystemRequest"
+_DELETION = "CloudFormation user guide, DeletionPolicy"
 _CAUSE_CHARACTERS = 90
 _PARTS_COMPARED = 20_000
+_IF = "Fn::If"
 _KEEPS = ("Retain", "RetainExceptOnCreate")
 _FILE_SYSTEM = "AWS::FSx::FileSystem"
+NESTED_STACK = "AWS::CloudFormation::Stack"
+#: Types that take a snapshot when CloudFormation deletes them.
+_SNAPSHOT = ("AWS::EC2::Volume",)
 
 
 class Effect(enum.Enum):
@@ -77,14 +83,36 @@ class Loss:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What an update would lose, and what could not be compared (one line each)."""
+
+    losses: tuple[Loss, ...]
+    unchecked: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nested:
+    """The template of a nested stack, and the parameters that it has, where they are known."""
+
+    template: Mapping[str, Any]
+    parameters: Mapping[str, Any] | None = None
+    reader: NestedReader | None = None
+
+
+#: Finds the template of a nested stack by its logical id and resource; None where it is not at hand.
+NestedReader = Callable[[str, Mapping[str, Any]], "Nested | None"]
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Side:
-    """One of the two templates with the values of its parameters."""
+    """One of the two templates, evaluated: the resources that are there for certain or may be."""
 
     resources: Mapping[str, Mapping[str, Any]]
-    parameters: Mapping[str, Any]
+    doubtful: Mapping[str, str]
+    evaluator: Evaluator
 
     def properties(self, logical_id: str) -> Mapping[str, Any]:
-        properties = self.resources[logical_id].get("Properties")
+        properties = self.evaluator.value(self.resources[logical_id].get("Properties"))
         return properties if isinstance(properties, Mapping) else {}
 
 
@@ -98,19 +126,43 @@ def compare_templates(
 ) -> tuple[Loss, ...]:
     """Return every resource with data that an update from `before` to `after` would replace, remove or fail on.
 
+    `compare` also says what could not be compared.
+
     Parameters
     ----------
     before, after
         Parsed templates: what stands and what is to come.
     accept
-        Logical ids whose loss is accepted; they are left out.
+        Logical ids whose loss is accepted; they are left out. Those of a nested stack are named ``Stack/Resource``.
     parameters_before, parameters_after
         Values of parameters, where they are known; defaults of the templates otherwise. A parameter of the stack that
         is not given anew keeps its value.
     """
-    old = _side(before, parameters_before)
-    kept = {name: value for name, value in old.parameters.items() if name in (after.get("Parameters") or {})}
-    new = _side(after, {**(kept if parameters_before is not None else {}), **(parameters_after or {})})
+    return compare(
+        before, after, accept=accept, parameters_before=parameters_before, parameters_after=parameters_after
+    ).losses
+
+
+def compare(
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    *,
+    accept: Collection[str] = (),
+    parameters_before: Mapping[str, Any] | None = None,
+    parameters_after: Mapping[str, Any] | None = None,
+    nested_before: NestedReader | None = None,
+    nested_after: NestedReader | None = None,
+) -> Comparison:
+    """Return what an update from `before` to `after` would lose, and what could not be compared.
+
+    Parameters
+    ----------
+    before, after, accept, parameters_before, parameters_after
+        As for `compare_templates`.
+    nested_before, nested_after
+        Find the templates of nested stacks; without them nested stacks are named as not compared.
+    """
+    old, new = _sides(before, after, parameters_before, parameters_after)
     replaced = _replaced(old, new)
     losses = [
         *_removals(old, new),
@@ -119,28 +171,123 @@ def compare_templates(
     ]
     order = {logical_id: number for number, logical_id in enumerate(old.resources)}
     types = resource_types()
-    return tuple(
-        loss
-        for loss in sorted(losses, key=lambda loss: order[loss.logical_id])
-        if loss.logical_id not in accept and types[loss.type_name].stateful
+    stateful = [
+        loss for loss in sorted(losses, key=lambda loss: order[loss.logical_id]) if types[loss.type_name].stateful
+    ]
+    within = _nested(old, new, nested_before, nested_after)
+    return Comparison(
+        losses=tuple(loss for loss in (*stateful, *within.losses) if loss.logical_id not in accept),
+        unchecked=(*_doubts(old, new), *within.unchecked),
     )
 
 
-def _side(template: Mapping[str, Any], values: Mapping[str, Any] | None) -> _Side:
-    given = template.get("Resources")
-    declared = template.get("Parameters")
-    defaults = {
-        name: declaration.get("Default")
-        for name, declaration in (declared.items() if isinstance(declared, Mapping) else ())
-        if isinstance(declaration, Mapping)
-    }
-    return _Side(
-        resources={
-            str(logical_id): resource
-            for logical_id, resource in (given.items() if isinstance(given, Mapping) else ())
-            if isinstance(resource, Mapping)
-        },
-        parameters={**defaults, **(values or {})},
+def _sides(
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    parameters_before: Mapping[str, Any] | None,
+    parameters_after: Mapping[str, Any] | None,
+) -> tuple[_Side, _Side]:
+    declared_before, declared_after = (_members(template.get("Parameters")) for template in (before, after))
+    one = parameter_values(before, parameters_before)
+    kept = {name: value for name, value in one.items() if name in declared_after or "::" in name}
+    given = {**(kept if parameters_before is not None else {}), **(parameters_after or {})}
+    other = parameter_values(after, given)
+    # A parameter of both whose value is known of one only is taken as kept.
+    for name in declared_before.keys() & declared_after.keys():
+        if (name in one) != (name in other):
+            one.pop(name, None)
+            other.pop(name, None)
+    return _side(before, one), _side(after, other)
+
+
+def _side(template: Mapping[str, Any], parameters: Mapping[str, Any]) -> _Side:
+    evaluator = Evaluator(template, parameters)
+    resources: dict[str, Mapping[str, Any]] = {}
+    doubtful: dict[str, str] = {}
+    for logical_id, resource in _members(template.get("Resources")).items():
+        if not isinstance(resource, Mapping):
+            continue
+        condition = resource.get("Condition")
+        holds = True if condition is None else evaluator.condition(condition)
+        if holds is None:
+            doubtful[str(logical_id)] = str(condition)
+        if holds is not False:
+            resources[str(logical_id)] = resource
+    return _Side(resources=resources, doubtful=doubtful, evaluator=evaluator)
+
+
+def _members(value: object) -> Mapping[Any, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _doubts(old: _Side, new: _Side) -> Iterator[str]:
+    """Yield what depends on conditions and mappings that changed and are known only at deployment."""
+    for name in sorted(old.evaluator.unknown | new.evaluator.unknown):
+        if _changed(old, new, name):
+            yield f"{name}: changed and known only at deployment, so what depends on it is not compared"
+    for logical_id, condition in new.doubtful.items():
+        kind = resource_types().get(str(new.resources[logical_id].get("Type")))
+        if kind is None or not kind.stateful or logical_id not in old.resources:
+            continue
+        if old.doubtful.get(logical_id) != condition or _changed(old, new, condition):
+            yield f"{logical_id}: removed unless condition {condition} holds, which is known only at deployment"
+
+
+def _changed(old: _Side, new: _Side, name: str) -> bool:
+    return _canonical(old.evaluator.definition(name)) != _canonical(new.evaluator.definition(name))
+
+
+def _nested(
+    old: _Side, new: _Side, nested_before: NestedReader | None, nested_after: NestedReader | None
+) -> Comparison:
+    """Compare the nested stacks of both sides, as far as their templates are at hand."""
+    losses: list[Loss] = []
+    unchecked: list[str] = []
+    for logical_id, resource in old.resources.items():
+        if resource.get("Type") != NESTED_STACK:
+            continue
+        stays = new.resources.get(logical_id, {}).get("Type") == NESTED_STACK
+        before = nested_before(logical_id, resource) if nested_before else None
+        if not stays:
+            policy = str(resource.get("DeletionPolicy") or "Delete")
+            if policy in _KEEPS:
+                continue
+            if before is None:
+                losses.append(_removed_stack(logical_id))
+                continue
+            after: Nested | None = Nested(template={})
+        else:
+            after = nested_after(logical_id, new.resources[logical_id]) if nested_after else None
+        if before is None or after is None:
+            unchecked.append(f"{logical_id}: nested stack whose template is not at hand, so it is not compared")
+            continue
+        found = compare(
+            before.template,
+            after.template,
+            parameters_before=_known(old.properties(logical_id).get("Parameters"), before.parameters),
+            parameters_after=_known(new.properties(logical_id).get("Parameters"), after.parameters) if stays else None,
+            nested_before=before.reader,
+            nested_after=after.reader,
+        )
+        losses += [replace(loss, logical_id=f"{logical_id}/{loss.logical_id}") for loss in found.losses]
+        unchecked += [f"{logical_id}/{note}" for note in found.unchecked]
+    return Comparison(losses=tuple(losses), unchecked=tuple(unchecked))
+
+
+def _known(given: object, standing: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the parameters of a nested stack that are known; those of what stands are certain."""
+    literal = {str(name): value for name, value in _members(given).items() if plain(value) is not None}
+    return {**literal, **(standing or {})}
+
+
+def _removed_stack(logical_id: str) -> Loss:
+    return Loss(
+        logical_id=logical_id,
+        type_name=NESTED_STACK,
+        effect=Effect.REMOVED,
+        properties=(),
+        data="what it holds is deleted unless a DeletionPolicy within retains it; its template is not at hand",
+        source=_DELETION,
     )
 
 
@@ -167,7 +314,7 @@ def _removals(old: _Side, new: _Side) -> Iterator[Loss]:
             effect=Effect.REMOVED,
             properties=(),
             data=fate + way,
-            source="CloudFormation user guide, DeletionPolicy",
+            source=_DELETION,
         )
 
 
@@ -190,9 +337,10 @@ def _fate(kind: ResourceType, policy_value: object, *, policy: str) -> str:
     if value in _KEEPS:
         new = "the new one is empty, and " if policy == "UpdateReplacePolicy" else ""
         return f"{new}the old one stays outside the stack ({policy} {value})"
-    if value == "Snapshot":
+    if value == "Snapshot" and kind.name in _SNAPSHOT:
         return "the old one is deleted after a snapshot"
-    return f"lost: {kind.data}"
+    without = f" ({policy} Snapshot is not supported here)" if value == "Snapshot" else ""
+    return f"lost{without}: {kind.data}"
 
 
 def _replaced(old: _Side, new: _Side) -> dict[str, tuple[str, ...]]:
@@ -224,13 +372,25 @@ def _causes(old: _Side, new: _Side, logical_id: str, replaced: set[str]) -> tupl
     causes = []
     for path in (*kind.create_only, *kind.replaced):
         one, other = _at(before, path), _at(after, path)
-        if _differ(one, other, old, new):
-            causes.append(path)
+        if _differ(one, other):
+            causes.append(_cause(path, before, after))
         else:
             behind = sorted(referenced(other) & replaced)
             if behind:
                 causes.append(f"{path} ({behind[0]} is replaced)")
-    return tuple(causes)
+    return tuple(dict.fromkeys(causes))
+
+
+def _cause(path: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Return the property that is named as the cause: the whole of what is a function, once."""
+    names = path.split(".")
+    for length in range(1, len(names)):
+        parent = ".".join(names[:length])
+        if any(
+            is_intrinsic(value) and _IF not in _members(value) for value in (_at(before, parent), _at(after, parent))
+        ):
+            return parent
+    return path
 
 
 def _refusals(old: _Side, new: _Side, replaced: Mapping[str, tuple[str, ...]]) -> Iterator[Loss]:
@@ -242,7 +402,7 @@ def _refusals(old: _Side, new: _Side, replaced: Mapping[str, tuple[str, ...]]) -
         if new.resources[logical_id].get("Type") != kind.name:
             continue
         before, after = old.properties(logical_id), new.properties(logical_id)
-        causes = [path for path in kind.refused if _differ(_at(before, path), _at(after, path), old, new)]
+        causes = [path for path in kind.refused if _differ(_at(before, path), _at(after, path))]
         if kind.name == _FILE_SYSTEM:
             causes += _shrunk(before, after)
         if causes:
@@ -276,34 +436,30 @@ def _shrunk(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str
             yield f"MetadataConfiguration.Iops ({more} to {less}; they only grow)"
 
 
-def _at(properties: Mapping[str, Any], path: str) -> object:
-    value: object = properties
-    for name in path.split("."):
+def _at(properties: object, path: str) -> object:
+    """Return the value at a path; where a condition decides that is not known, the value by each branch."""
+    value = properties
+    names = path.split(".")
+    for number, name in enumerate(names):
         if not isinstance(value, Mapping):
             return None
+        if _IF in value and is_intrinsic(value):
+            condition, *branches = value[_IF]
+            found = [_at(branch, ".".join(names[number:])) for branch in branches]
+            same = _canonical(found[0]) == _canonical(found[1])
+            return found[0] if same else {_IF: [condition, *found]}
         if is_intrinsic(value):
             # What is within is known only at deployment: the whole of it is compared.
             return value
         value = value.get(name)
-    return None if is_absent(value) else value
+    return value
 
 
-def _differ(one: object, other: object, old: _Side, new: _Side) -> bool:
-    if _canonical(one) != _canonical(other):
-        return True
-    # The same reference to a parameter whose value changes is a change; one that is not known is taken as kept.
-    return any(
-        name in old.parameters
-        and name in new.parameters
-        and _canonical(old.parameters[name]) != _canonical(new.parameters[name])
-        for name in referenced(one)
-    )
+def _differ(one: object, other: object) -> bool:
+    return _canonical(one) != _canonical(other)
 
 
 def _canonical(value: object) -> str:
     """Return a value for comparison; CloudFormation takes ``"1200"`` for 1200 and ``"true"`` for true."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (str, int)):
-        return str(value)
-    return canonical(value, most=_PARTS_COMPARED)
+    text = plain(value)
+    return canonical(value, most=_PARTS_COMPARED) if text is None else text
