@@ -17,8 +17,6 @@ from typing import Any
 
 import boto3
 
-from training_storage.planning import TrainingJob, plan_storage
-from training_storage.planning.report import report_lines
 from training_storage.testing.local_aws import check_loopback
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -67,11 +65,9 @@ def main() -> int:
 
 def show_plan() -> None:
     """Print the plan's tiers and sizes with their reasons; `training-storage plan` prints all of it."""
-    plan = plan_storage(TrainingJob.from_strings({"instances": INSTANCES, "region": os.environ["CDK_DEFAULT_REGION"]}))
-    for line in report_lines(plan):
-        if line == "Demand":
-            break
-        say(line)
+    command = ["training-storage", "plan", "--instances", INSTANCES]
+    report = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE).stdout  # noqa: S607 -- in the venv
+    say(report.split("\nDemand\n")[0])
 
 
 def title(text: str) -> None:
