@@ -283,7 +283,11 @@ class LustreFileSystem(Construct):
         return f"aws fsx delete-file-system --region {Stack.of(self).region} --file-system-id {self.file_system_id}"
 
     def allow_from(self, security_group: ec2.ISecurityGroup) -> None:
-        """Let clients in that carry `security_group` instead of the client group."""
+        """Let clients in that carry `security_group` instead of the client group.
+
+        The rules stand in this stack, so the group must not be in a stack that depends on this one: attach
+        `client_security_group` there instead.
+        """
         self._rules.allow_both_ways(
             f"From{security_group.node.addr[-8:]}", group=self.security_group, peer=security_group
         )

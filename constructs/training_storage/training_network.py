@@ -43,6 +43,8 @@ _NODE_APIS = {
 class TrainingNetwork(Construct):
     """A VPC with one private subnet in one zone, named by zone id, with gateway endpoints for S3 and S3 Express.
 
+    Keep the account out of the stack's environment: with one, CDK asks it for its zones, and synth needs credentials.
+
     Parameters
     ----------
     scope, id
