@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training_storage.planning.guard import Effect, compare_templates
+from training_storage.planning.guard import Effect, Nested, compare, compare_templates
 from training_storage.testing.assertions import assert_legal, assert_nothing_lost
 
 TEMPLATE: dict[str, Any] = {
@@ -216,6 +216,206 @@ def test_a_change_within_a_function_counts_as_a_change() -> None:
     after = changed("Fs.Properties.LustreConfiguration", {"Fn::If": ["C", {"DeploymentType": "PERSISTENT_1"}, {}]})
     assert compare_templates(before, before) == ()
     assert compare_templates(before, after)[0].effect is Effect.REPLACED
+
+
+def with_conditions(template: dict[str, Any], **conditions: Any) -> dict[str, Any]:
+    return {**template, "Conditions": conditions}
+
+
+TRUE, FALSE = {"Fn::Equals": ["a", "a"]}, {"Fn::Equals": ["a", "b"]}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (TRUE, FALSE),
+        ({"Fn::Equals": ["a", "a"]}, {"Fn::Not": [TRUE]}),
+        ({"Fn::Or": [FALSE, TRUE]}, {"Fn::Or": [FALSE, FALSE]}),
+        ({"Fn::And": [TRUE, TRUE]}, {"Fn::And": [TRUE, FALSE]}),
+        ({"Condition": "Yes"}, {"Condition": "No"}),
+        ({"Fn::Equals": [{"Ref": "KeyArn"}, "k1"]}, {"Fn::Equals": [{"Ref": "KeyArn"}, "other"]}),
+        ({"Fn::Equals": [{"Ref": "Capacity"}, "1200"]}, {"Fn::Equals": [{"Ref": "Capacity"}, 2400]}),
+    ],
+)
+def test_a_condition_that_turns_false_removes_and_turns_what_it_chooses(before: Any, after: Any) -> None:
+    conditional = changed("Hot.Condition", "C")
+    old = with_conditions(conditional, C=before, Yes=TRUE, No=FALSE)
+    new = with_conditions(conditional, C=after, Yes=TRUE, No=FALSE)
+    assert [(loss.logical_id, loss.effect) for loss in compare_templates(old, new)] == [("Hot", Effect.REMOVED)]
+    assert compare_templates(old, old) == ()
+    assert compare_templates(new, old) == ()
+    chosen = changed(FS + "SubnetIds", [{"Fn::If": ["C", "subnet-1", "subnet-2"]}])
+    found = compare_templates(
+        with_conditions(chosen, C=before, Yes=TRUE, No=FALSE),
+        with_conditions(chosen, C=after, Yes=TRUE, No=FALSE),
+        accept=["Link"],
+    )
+    assert [loss.properties for loss in found] == [("SubnetIds",)]
+
+
+def test_a_changed_parameter_turns_a_condition() -> None:
+    template = with_conditions(changed("Hot.Condition", "C"), C={"Fn::Equals": [{"Ref": "KeyArn"}, "k1"]})
+    other = copy.deepcopy(template)
+    other["Parameters"]["KeyArn"]["Default"] = "k2"
+    assert [loss.logical_id for loss in compare_templates(template, other)] == ["Hot"]
+    # The stack keeps the value that it has.
+    assert compare_templates(template, other, parameters_before={"KeyArn": "k1"}) == ()
+
+
+def test_a_changed_mapping_counts() -> None:
+    before = changed(FS + "SubnetIds", [{"Fn::FindInMap": ["Nets", "a", "subnet"]}])
+    before["Mappings"] = {"Nets": {"a": {"subnet": "subnet-1"}}}
+    after = copy.deepcopy(before)
+    after["Mappings"]["Nets"]["a"]["subnet"] = "subnet-2"
+    assert [loss.properties for loss in compare_templates(before, after, accept=["Link"])] == [("SubnetIds",)]
+    literal = changed(FS + "SubnetIds", ["subnet-1"])
+    assert compare_templates(before, literal) == ()
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        {**changed("Hot.Condition", "C"), "Conditions": {"C": {"Fn::Equals": [{"Ref": "AWS::AccountId"}, "1"]}}},
+        {
+            **changed("Hot.Properties.LocationName", {"Fn::FindInMap": ["C", {"Ref": "AWS::AccountId"}, "zone"]}),
+            "Mappings": {"C": {"1": {"zone": "use1-az4"}}},
+        },
+        {
+            **changed("Hot.Properties.LocationName", {"Fn::If": ["C", "use1-az4", "use1-az5"]}),
+            "Conditions": {"C": {"Fn::Equals": [{"Ref": "AWS::AccountId"}, "1"]}},
+        },
+    ],
+)
+def test_what_depends_on_an_unknown_condition_or_mapping_that_changed_is_said(template: dict[str, Any]) -> None:
+    after = copy.deepcopy(template)
+    for part in ("Conditions", "Mappings"):
+        if part in after:
+            after[part]["C"] = {"Fn::Equals": [{"Ref": "AWS::AccountId"}, "2"]}
+    found = compare(template, after)
+    assert found.losses == ()
+    assert len(found.unchecked) == 1
+    assert "known only at deployment" in found.unchecked[0]
+    assert compare(template, template).unchecked == ()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"Fn::GetAtt": "Key.Arn"}, {"Fn::GetAtt": ["Key", "Arn"]}),
+        ({"Ref": "Key"}, {"Fn::Sub": "${Key}"}),
+        ({"Fn::GetAtt": ["Key", "Arn"]}, {"Fn::Sub": "${Key.Arn}"}),
+        ({"Ref": "KeyArn"}, "k1"),
+        ({"Fn::Sub": "${KeyArn}-${AWS::Region}"}, {"Fn::Join": ["-", ["k1", {"Ref": "AWS::Region"}]]}),
+        ({"Fn::Select": [1, ["k0", {"Ref": "KeyArn"}]]}, {"Fn::Select": ["0", {"Fn::Split": [",", "k1,k2"]}]}),
+        ({"Fn::If": ["Yes", "k1", "k2"]}, "k1"),
+        ({"Fn::Sub": ["${Name}", {"Name": {"Ref": "Key"}}]}, {"Ref": "Key"}),
+    ],
+)
+def test_the_same_value_in_another_form_is_no_change(one: Any, other: Any) -> None:
+    before, after = (with_conditions(changed(FS + "KmsKeyId", value), Yes=TRUE) for value in (one, other))
+    assert compare_templates(before, after) == ()
+    assert compare_templates(after, before) == ()
+    literal = changed(FS + "KmsKeyId", "elsewhere")
+    assert [loss.properties for loss in compare_templates(before, literal, accept=["Link"])] == [("KmsKeyId",)]
+
+
+def test_text_that_looks_like_a_reference_is_none() -> None:
+    before, after = changed(FS + "KmsKeyId", {"Ref": "Key"}), changed(FS + "KmsKeyId", "${Key}")
+    assert [loss.properties for loss in compare_templates(before, after, accept=["Link"])] == [("KmsKeyId",)]
+
+
+def test_a_change_within_a_block_that_a_condition_chooses_names_only_what_changed() -> None:
+    def chosen(**lustre: Any) -> dict[str, Any]:
+        block = {"DeploymentType": "PERSISTENT_2", "PerUnitStorageThroughput": 125, **lustre}
+        return changed("Fs.Properties.LustreConfiguration", {"Fn::If": ["C", block, {"Ref": "AWS::NoValue"}]})
+
+    assert compare_templates(chosen(), chosen(DataCompressionType="LZ4")) == ()
+    found = compare_templates(chosen(), chosen(PerUnitStorageThroughput=250), accept=["Link"])
+    assert [loss.properties for loss in found] == [("LustreConfiguration.PerUnitStorageThroughput",)]
+
+
+def test_a_block_that_is_another_function_is_named_once() -> None:
+    before = changed("Fs.Properties.LustreConfiguration", {"Fn::Transform": {"Name": "a"}})
+    after = changed("Fs.Properties.LustreConfiguration", {"Fn::Transform": {"Name": "b"}})
+    assert compare_templates(before, after, accept=["Link"])[0].properties == ("LustreConfiguration",)
+
+
+def test_a_capacity_that_shrinks_through_a_parameter_is_named() -> None:
+    before = changed(FS + "StorageCapacity", {"Ref": "Capacity"})
+    after = copy.deepcopy(before)
+    after["Parameters"]["Capacity"]["Default"] = 600
+    [loss] = compare_templates(before, after)
+    assert loss.properties == ("StorageCapacity (1200 to 600; it only grows)",)
+    assert compare_templates(after, before) == ()
+
+
+@pytest.mark.parametrize("resource", ["Fs", "Hot", "Key"])
+def test_a_snapshot_is_promised_only_where_cloudformation_takes_one(resource: str) -> None:
+    before = changed(f"{resource}.DeletionPolicy", "Snapshot")
+    after = changed(resource, None)
+    loss = next(found for found in compare_templates(before, after) if found.logical_id == resource)
+    assert "lost (DeletionPolicy Snapshot is not supported here)" in loss.message
+    volume = {"Resources": {"V": {"Type": "AWS::EC2::Volume", "DeletionPolicy": "Snapshot"}}}
+    assert "after a snapshot" in compare_templates(volume, {})[0].message
+
+
+NESTED = {"Type": "AWS::CloudFormation::Stack", "Properties": {"TemplateURL": "https://example.com/1"}}
+PARENT: dict[str, Any] = {"Resources": {"Child": NESTED}}
+
+
+def test_a_removed_nested_stack_is_named_with_what_it_holds() -> None:
+    [loss] = compare_templates(PARENT, {"Resources": {}})
+    assert (loss.logical_id, loss.effect) == ("Child", Effect.REMOVED)
+    known = compare(PARENT, {"Resources": {}}, nested_before=lambda *_: Nested(template=TEMPLATE))
+    assert {found.logical_id for found in known.losses} == {"Child/Key", "Child/Fs", "Child/Link", "Child/Hot"}
+    kept = {"Resources": {"Child": {**NESTED, "DeletionPolicy": "Retain"}}}
+    assert compare_templates(kept, {}) == ()
+
+
+def test_nested_stacks_are_compared_where_their_templates_are_at_hand() -> None:
+    found = compare(
+        PARENT,
+        PARENT,
+        nested_before=lambda *_: Nested(template=TEMPLATE),
+        nested_after=lambda *_: Nested(template=changed("Hot", None)),
+    )
+    assert [loss.logical_id for loss in found.losses] == ["Child/Hot"]
+    unknown = compare(PARENT, PARENT)
+    assert (unknown.losses, len(unknown.unchecked)) == ((), 1)
+    assert "Child: nested stack" in unknown.unchecked[0]
+
+
+JSON_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=4)
+    | st.sampled_from(["C", "Fs", "${C}"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["Ref", "Fn::If", "Fn::Sub", "Fn::Join", "Fn::FindInMap", "Fn::GetAtt", "Fn::Select"])
+            | st.sampled_from(["Fn::Equals", "Fn::And", "Condition", "Fn::Split", "LustreConfiguration", "Type"]),
+            inner,
+            max_size=2,
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@given(
+    JSON_VALUES,
+    JSON_VALUES,
+    st.sampled_from([FS + "KmsKeyId", "Fs.Properties", "Fs.Condition", "Fs", LUSTRE + "ImportPath"]),
+)
+def test_the_guard_answers_whatever_stands_where(value: Any, condition: Any, path: str) -> None:
+    template = with_conditions(changed(path, value), C=condition)
+    assert compare(template, copy.deepcopy(template)).losses == ()
+    for part in ("Conditions", "Mappings", "Parameters", "Resources"):
+        compare({**template, part: value}, TEMPLATE)
+        compare(TEMPLATE, {**template, part: {"C": value, "Fs": condition}})
 
 
 def test_messages_are_short_and_have_sources() -> None:
