@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import pathlib
+import subprocess
 import sys
 import time
 import types
@@ -99,6 +102,12 @@ def test_sarif_names_rules_places_and_what_was_not_checked(check: Check) -> None
         ("a: b: c", "a.yml", "in line 1"),
         ("\x00", "a.yaml", "neither JSON nor YAML"),
         ('{"schema_version": 7}', "a.json", "schema_version"),
+        ("{}", "a.json", "Resources"),
+        ('{"Resources": 5}', "a.json", "Resources"),
+        ('{"Resources": null}', "a.json", "Resources"),
+        ('{"Resources": [1]}', "a.json", "Resources"),
+        ('{"Resources": {"A": 5}}', "a.json", "Resources"),
+        ("Description: a", "a.yaml", "Resources"),
     ],
 )
 def test_what_cannot_be_read_is_one_line_and_exit_2(check: Check, content: str, name: str, words: str) -> None:
@@ -377,3 +386,159 @@ def test_the_stack_of_an_assembly_is_found_by_its_name(
     deployed(monkeypatch, GOOD)
     assert cli.main(["check", str(tmp_path), "--deployed", "live"]) == 2
     assert "must name a stack of the cloud assembly (main, Stage)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-16-le"])
+def test_utf_16_is_one_clear_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], encoding: str) -> None:
+    path = tmp_path / "a.yaml"
+    mark = {"utf-16": "", "utf-16-be": "\ufeff", "utf-16-le": "\ufeff"}[encoding]
+    path.write_bytes((mark + json.dumps(GOOD)).encode(encoding))
+    assert cli.main(["check", str(path)]) == 2
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err.count("\n")) == ("", 1)
+    assert "not UTF-8 but UTF-16: save it as UTF-8" in captured.err
+
+
+def test_sarif_places_are_relative_and_percent_encoded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "a b"
+    folder.mkdir()
+    (folder / "g#d%.json").write_text(json.dumps(BAD), encoding="utf-8")
+
+    def uri(path: Path) -> str:
+        assert cli.main(["check", str(path), "--sarif"]) == 1
+        place = json.loads(capsys.readouterr().out)["runs"][0]["results"][0]["locations"][0]["physicalLocation"]
+        return str(place["artifactLocation"]["uri"])
+
+    monkeypatch.chdir(tmp_path)
+    assert uri(folder / "g#d%.json") == "a%20b/g%23d%25.json"
+    assert uri(folder / ".." / "a b" / "g#d%.json") == "a%20b/g%23d%25.json"
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert uri(folder / "g#d%.json").startswith("file:///")
+    assert uri(folder / "g#d%.json").endswith("/a%20b/g%23d%25.json")
+
+
+def test_an_id_that_cannot_be_written_is_escaped(check: Check) -> None:
+    template = {"Resources": {"A\ud800": BAD["Resources"]["Fs"]}}
+    assert "A\\ud800.Properties.StorageCapacity" in check(template)[1]
+    for option in ("--json", "--sarif"):
+        assert check(template, option)[0] == 1
+    lost = {"Resources": {"A\ud800": 5, "B": GOOD["Resources"]["Fs"]}}
+    assert "A\\ud800: not a plain resource" in check(lost)[2]
+
+
+@pytest.mark.skipif(not pathlib.Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_an_answer_that_cannot_be_written_is_one_line_and_exit_2(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(GOOD), encoding="utf-8")
+    with pathlib.Path("/dev/full").open("w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "training_storage.cli", "check", str(tmp_path / "a.json"), "--region", "us-east-1"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "cannot be written" in done.stderr
+
+
+def test_an_assembly_within_itself_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assembly(tmp_path, region="us-east-1")
+    own = {"type": "cdk:cloud-assembly", "properties": {"directoryName": ".."}}
+    manifest = tmp_path / "nested" / "manifest.json"
+    artifacts = json.loads(manifest.read_text(encoding="utf-8"))["artifacts"]
+    manifest.write_text(json.dumps({"artifacts": {**artifacts, "Up": own}}), encoding="utf-8")
+    assert cli.main(["check", str(tmp_path), "--json"]) == 1
+    assert rules(capsys.readouterr().out).count("lustre-capacity") == 2
+
+
+def parent(folder: Path, child: Any, **metadata: str) -> Path:
+    """Write a template with a nested stack, whose template lies beside it as CDK writes it; return the folder."""
+    folder.mkdir(exist_ok=True)
+    (folder / "Child.nested.template.json").write_text(json.dumps(child), encoding="utf-8")
+    given = metadata or {"aws:asset:path": "Child.nested.template.json", "aws:asset:property": "TemplateURL"}
+    nested = {
+        "Type": "AWS::CloudFormation::Stack",
+        "Properties": {"TemplateURL": {"Fn::Sub": "https://example.com/hash.json"}},
+        "Metadata": given,
+    }
+    (folder / "Main.template.json").write_text(json.dumps({"Resources": {"Child": nested}}), encoding="utf-8")
+    return folder
+
+
+def test_nested_stacks_are_named_where_their_template_is_not_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = parent(tmp_path / "out", GOOD)
+    assert cli.main(["check", str(folder / "Main.template.json")]) == 0
+    assert "not checked" in capsys.readouterr().err
+    assert cli.main(["check", str(folder), "--region", "us-east-1"]) == 0
+    assert capsys.readouterr().err == ""
+    parent(folder, BAD)
+    assert cli.main(["check", str(folder), "--json"]) == 1
+    assert rules(capsys.readouterr().out) == ["lustre-capacity"]
+
+
+def test_the_guard_goes_into_nested_stacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = parent(tmp_path / "old", GOOD) / "Main.template.json"
+    new = parent(tmp_path / "new", json.loads(json.dumps(GOOD).replace("subnet-1", "subnet-2")))
+    assert cli.main(["check", str(new), "--json", "--against", str(old)]) == 1
+    [entry] = json.loads(capsys.readouterr().out)
+    assert (entry["rule"], entry["logical_id"]) == ("guard-replaced", "Child/Fs")
+    assert cli.main(["check", str(new), "--against", str(old), "--accept", "Child/Fs"]) == 0
+    assert cli.main(["check", str(new), "--against", str(old), "--accept", "Child/Typo"]) == 2
+    capsys.readouterr()
+    unknown = parent(tmp_path / "elsewhere", GOOD, other="file")
+    assert cli.main(["check", str(unknown / "Main.template.json"), "--against", str(old)]) == 0
+    assert "Child: nested stack whose template is not at hand" in capsys.readouterr().err
+    (tmp_path / "none.json").write_text(json.dumps({"Resources": {}}), encoding="utf-8")
+    assert cli.main(["check", str(tmp_path / "none.json"), "--json", "--against", str(old)]) == 1
+    assert json.loads(capsys.readouterr().out)[0]["logical_id"] == "Child/Fs"
+
+
+def test_a_template_that_nests_itself_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = parent(
+        tmp_path / "out", GOOD, **{"aws:asset:path": "Main.template.json", "aws:asset:property": "TemplateURL"}
+    )
+    main = str(folder / "Main.template.json")
+    assert cli.main(["check", main, "--against", main]) == 0
+    assert cli.main(["check", str(folder)]) == 0
+    capsys.readouterr()
+
+
+def test_the_deployed_values_of_parameters_decide_conditions(check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    template = {
+        "Parameters": {"Keep": {"Type": "String", "Default": "yes"}},
+        "Conditions": {"Kept": {"Fn::Equals": [{"Ref": "Keep"}, "yes"]}},
+        "Resources": {"Fs": {**GOOD["Resources"]["Fs"], "Condition": "Kept"}, "Role": {"Type": "AWS::IAM::Role"}},
+    }
+    other = {**template, "Conditions": {"Kept": {"Fn::Equals": [{"Ref": "Keep"}, "no"]}}}
+    for value, code in (("yes", 1), ("no", 0)):
+        deployed(monkeypatch, template, parameters=[{"ParameterKey": "Keep", "ParameterValue": value}])
+        assert check(other, "--deployed", "live", "--region", "us-east-1")[0] == code
+
+
+def test_nested_stacks_of_a_deployed_one_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = parent(tmp_path / "out", json.loads(json.dumps(GOOD).replace("subnet-1", "subnet-2")))
+    main = folder / "Main.template.json"
+    bodies = {"live": json.loads(main.read_text(encoding="utf-8")), "arn:child": GOOD}
+
+    class Client:
+        def get_template(self, **arguments: Any) -> Any:
+            return {"TemplateBody": bodies[arguments["StackName"]]}
+
+        def describe_stacks(self, **_: Any) -> Any:
+            return {"Stacks": [{}]}
+
+        def describe_stack_resource(self, **arguments: Any) -> Any:
+            assert arguments == {"StackName": "live", "LogicalResourceId": "Child"}
+            return {"StackResourceDetail": {"PhysicalResourceId": "arn:child"}}
+
+    deployed(monkeypatch, {})
+    monkeypatch.setattr(sys.modules["boto3"], "client", lambda *_, **__: Client())
+    assert cli.main(["check", str(main), "--deployed", "live", "--region", "us-east-1"]) == 1
+    assert cli.main(["check", str(main), "--deployed", "live", "--accept", "Child/Fs"]) == 0

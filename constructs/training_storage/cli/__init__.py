@@ -45,9 +45,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PlanningError as error:
         return _fail(error, _BAD_INPUT)
     except BrokenPipeError:
-        # The reader has seen enough. Without this the interpreter complains again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader has seen enough.
+        _drop_output()
         return OK
+    except OSError as error:
+        _drop_output()
+        return _fail(f"the answer cannot be written ({error.strerror or error}).", _BAD_INPUT)
     return run
 
 
@@ -87,6 +90,11 @@ def _version() -> str:
         return "(not installed)"
 
 
-def _fail(error: PlanningError, code: int) -> int:
+def _drop_output() -> None:
+    """Point stdout nowhere: without this the interpreter complains again when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _fail(error: PlanningError | str, code: int) -> int:
     sys.stderr.write(f"{PROGRAM}: {' '.join(str(error).split())}\n")
     return code

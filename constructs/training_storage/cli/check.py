@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from training_storage.cli.deployed import read_deployed
+from training_storage.cli.nested import files_reader, nested_file, nested_stacks
 from training_storage.cli.parser import OK, Verbs
 from training_storage.cli.sarif import sarif
 from training_storage.cli.template_files import Source, read_source, read_sources
 from training_storage.planning import StoragePlan, catalog
 from training_storage.planning.codec import decode
 from training_storage.planning.errors import InvalidJobError, InvalidPlanError
-from training_storage.planning.guard import Effect, compare_templates
+from training_storage.planning.guard import Effect, compare
 from training_storage.planning.legality import check_plan, check_template, rules
 from training_storage.planning.plan import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
-    from typing import Any
+    from typing import Any, TextIO
 
 _FINDINGS = 1
 _OPTIONS = ["--region", "--json", "--sarif", "--deployed", "--against", "--accept"]
@@ -62,15 +63,27 @@ def add_verb(verbs: Verbs) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.region is not None:
         catalog.region(arguments.region)
-    sources = read_sources(Path(arguments.file))
+    path = Path(arguments.file)
+    sources = _with_nested(read_sources(path)) if path.is_dir() else read_sources(path)
+    if not path.is_dir():
+        _require_template(sources[0])
     entries: list[Entry] = []
     notes: list[str] = []
+    files = {source.path.resolve() for source in sources}
     for source in sources:
         notes += [f"{source.path}: {note}" for note in source.notes]
         if _is_plan(source.document):
             entries += _plan_entries(source)
             continue
-        report = check_template(source.document, region=arguments.region or source.region)
+        report = check_template(
+            source.document,
+            region=arguments.region or source.region,
+            nested_elsewhere=[
+                logical_id
+                for logical_id, resource in nested_stacks(source.document)
+                if nested_file(source.path.parent, resource) in files
+            ],
+        )
         notes += [f"{source.path}: {note}" for note in report.skipped]
         entries += [
             Entry(
@@ -88,6 +101,35 @@ def _run(arguments: argparse.Namespace) -> int:
     notes += guard_notes
     _write(arguments, entries, notes, count=len(sources))
     return _FINDINGS if entries else OK
+
+
+def _with_nested(sources: Sequence[Source]) -> list[Source]:
+    """Return `sources` with the nested templates that lie beside them, each once and marked."""
+    found = {source.path.resolve(): source for source in sources}
+    pending = list(sources)
+    while pending:
+        source = pending.pop()
+        for _, resource in nested_stacks(source.document):
+            file = nested_file(source.path.parent, resource)
+            if file is not None and not (file in found and found[file].nested):
+                path = found[file].path if file in found else file
+                found[file] = replace(read_source(path, region=source.region), nested=True)
+                pending.append(found[file])
+    return list(found.values())
+
+
+def _require_template(source: Source) -> None:
+    """Refuse what is neither a template nor a plan: nothing illegal in it would mean nothing."""
+    resources = source.document.get("Resources")
+    if _is_plan(source.document):
+        return
+    plain = resources.items() if isinstance(resources, dict) else ()
+    # A loop or a macro among the resources makes some, though none is seen.
+    readable = any(str(name).startswith("Fn::") or isinstance(item, dict) for name, item in plain)
+    if not isinstance(resources, dict) or (resources and not readable):
+        raise InvalidJobError(
+            f"check must be given a template with Resources that can be read, got: '{source.path}', which has none."
+        )
 
 
 def _is_plan(document: Mapping[str, Any]) -> bool:
@@ -128,14 +170,30 @@ def _losses(arguments: argparse.Namespace, sources: Sequence[Source]) -> tuple[l
         new = _template_of(arguments.deployed, sources)
         deployed = read_deployed(arguments.deployed, region=arguments.region or new.region)
         before, notes, parameters = deployed.template, list(deployed.notes), deployed.parameters
+        nested_before = deployed.nested
     else:
         old = read_source(Path(arguments.against))
+        _require_template(old)
         before, notes = old.document, [f"{old.path}: {note}" for note in old.notes]
+        nested_before = files_reader(old.path)
         new = _only(sources)
-    unknown = [name for name in arguments.accept if name not in (before.get("Resources") or {})]
+    region = arguments.region or new.region
+    place = {"AWS::Region": region} if region else {}
+    compared = compare(
+        before,
+        new.document,
+        parameters_before=place if parameters is None else {**place, **parameters},
+        parameters_after=place,
+        keep_parameters=parameters is not None,
+        nested_before=nested_before,
+        nested_after=files_reader(new.path),
+    )
+    standing = {*(before.get("Resources") or {}), *(loss.logical_id for loss in compared.losses)}
+    unknown = [name for name in arguments.accept if name not in standing]
     if unknown:
         raise InvalidJobError(f"--accept must name a resource that stands, got: {unknown[0]!r}.")
-    found = compare_templates(before, new.document, accept=arguments.accept, parameters_before=parameters)
+    found = [loss for loss in compared.losses if loss.logical_id not in arguments.accept]
+    notes += [f"{new.path}: {note}" for note in compared.unchecked]
     return [
         Entry(
             path=str(new.path),
@@ -163,9 +221,10 @@ def _template_of(stack_name: str, sources: Sequence[Source]) -> Source:
 
 
 def _only(sources: Sequence[Source]) -> Source:
-    if len(sources) != 1:
-        raise InvalidJobError(f"FILE must be one template to compare, got: {len(sources)}. Name the file itself.")
-    return sources[0]
+    own = [source for source in sources if not source.nested]
+    if len(own) != 1:
+        raise InvalidJobError(f"FILE must be one template to compare, got: {len(own)}. Name the file itself.")
+    return own[0]
 
 
 def _write(arguments: argparse.Namespace, entries: Sequence[Entry], notes: Sequence[str], *, count: int) -> None:
@@ -174,23 +233,30 @@ def _write(arguments: argparse.Namespace, entries: Sequence[Entry], notes: Seque
             {"rule": entry.rule, "logical_id": entry.logical_id, "message": entry.message, "source": entry.source}
             for entry in entries
         ]
-        sys.stdout.write(json.dumps(answer, indent=2) + "\n")
+        _say(sys.stdout, json.dumps(answer, indent=2) + "\n")
     elif arguments.sarif:
-        sys.stdout.write(json.dumps(sarif(entries, promises=_promises(), notes=notes), indent=2) + "\n")
+        _say(sys.stdout, json.dumps(sarif(entries, promises=_promises(), notes=notes), indent=2) + "\n")
     else:
         lines = [
             f"{entry.path}: {'.'.join(filter(None, (entry.logical_id, entry.location)))}: {entry.message}"
             f" [{entry.rule}; {entry.source}]"
             for entry in entries
         ]
-        sys.stdout.write(
-            "\n".join(lines or [f"Nothing illegal in {count} {'file' if count == 1 else 'files'}."]) + "\n"
+        _say(
+            sys.stdout,
+            "\n".join(lines or [f"Nothing illegal in {count} {'file' if count == 1 else 'files'}."]) + "\n",
         )
         if any(entry.rule.startswith("guard-") for entry in entries):
-            sys.stdout.write("Data would be lost. Accept it by name with --accept LOGICAL_ID.\n")
+            _say(sys.stdout, "Data would be lost. Accept it by name with --accept LOGICAL_ID.\n")
     sys.stdout.flush()
     if not arguments.sarif:
-        sys.stderr.write("".join(f"not checked: {note}\n" for note in notes))
+        _say(sys.stderr, "".join(f"not checked: {note}\n" for note in notes))
+
+
+def _say(stream: TextIO, text: str) -> None:
+    """Write text; what the terminal cannot show, such as half a surrogate pair in a logical id, is written escaped."""
+    encoding = stream.encoding or "utf-8"
+    stream.write(text.encode(encoding, errors="backslashreplace").decode(encoding))
 
 
 def _promises() -> dict[str, str]:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from training_storage.cli.template_files import parse_text
 from training_storage.planning.errors import InvalidJobError
+from training_storage.planning.guard import Nested, NestedReader
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _HIDDEN = "****"
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeployedStack:
-    """The template of a deployed stack, with the values of its parameters that can be read."""
+    """The template of a deployed stack, with the values of its parameters that can be read and its nested stacks."""
 
     template: dict[str, Any]
     parameters: dict[str, str]
     notes: tuple[str, ...]
+    nested: NestedReader
 
 
 def read_deployed(stack_name: str, *, region: str | None) -> DeployedStack:
@@ -52,4 +57,21 @@ def read_deployed(stack_name: str, *, region: str | None) -> DeployedStack:
             *(() if parsed is None else parsed.notes),
             *(f"parameter {name}: its value is hidden" for name in hidden),
         ),
+        nested=_reader(client, stack_name, region=region),
     )
+
+
+def _reader(client: Any, stack_name: str, *, region: str | None) -> NestedReader:  # noqa: ANN401 -- boto3 has no types
+    """Return what reads the nested stacks of a deployed one."""
+    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
+
+    def read(logical_id: str, _: Mapping[str, Any]) -> Nested | None:
+        try:
+            detail = client.describe_stack_resource(StackName=stack_name, LogicalResourceId=logical_id)
+            name = str(detail["StackResourceDetail"]["PhysicalResourceId"])
+            found = read_deployed(name, region=region)
+        except (BotoCoreError, ClientError, InvalidJobError, KeyError):
+            return None
+        return Nested(template=found.template, parameters=found.parameters, reader=found.nested)
+
+    return read

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,9 +62,16 @@ def _result(entry: Entry, index: int) -> dict[str, Any]:
         "message": {"text": entry.message},
         "locations": [
             {
-                "physicalLocation": {"artifactLocation": {"uri": entry.path}},
+                "physicalLocation": {"artifactLocation": {"uri": _uri(entry.path)}},
                 "logicalLocations": [{"name": entry.logical_id, "fullyQualifiedName": logical, "kind": "resource"}],
             }
         ],
         "properties": {"source": entry.source},
     }
+
+
+def _uri(path: str) -> str:
+    """Return a file as SARIF wants it: relative to where the command runs, or a file URI; percent-encoded."""
+    file = Path(path).resolve()
+    here = Path.cwd()
+    return quote(file.relative_to(here).as_posix()) if file.is_relative_to(here) else file.as_uri()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,8 @@ class Source:
         Region that a cloud assembly names for it.
     stack_name
         Stack that a cloud assembly names for it.
+    nested
+        Whether another template nests it.
     """
 
     path: Path
@@ -41,6 +44,7 @@ class Source:
     notes: tuple[str, ...] = ()
     region: str | None = None
     stack_name: str | None = None
+    nested: bool = False
 
 
 def read_sources(path: Path) -> list[Source]:
@@ -53,7 +57,7 @@ def read_sources(path: Path) -> list[Source]:
     """
     if not path.is_dir():
         return [read_source(path)]
-    sources = list(_assembly(path)) if (path / _MANIFEST).is_file() else []
+    sources = list(_assembly(path, set())) if (path / _MANIFEST).is_file() else []
     known = {source.path for source in sources}
     region = next(iter({source.region for source in sources}), None) if len({s.region for s in sources}) == 1 else None
     for template in sorted(path.glob("*.template.json")):
@@ -76,10 +80,17 @@ def read_source(path: Path, *, region: str | None = None, stack_name: str | None
         If it cannot be read; one line.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise InvalidJobError(f"check must be given a file that can be read, got: '{path}' ({reason}).") from None
+        raw = path.read_bytes()
+        text = raw.decode("utf-8-sig")
+    except OSError as error:
+        raise InvalidJobError(
+            f"check must be given a file that can be read, got: '{path}' ({error.strerror})."
+        ) from None
+    except UnicodeDecodeError:
+        wide = " but UTF-16: save it as UTF-8" if raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) else ""
+        raise InvalidJobError(
+            f"check must be given a file that can be read, got: '{path}' (not UTF-8{wide})."
+        ) from None
     parsed = parse_text(text, name=str(path))
     return Source(path=path, document=parsed.document, notes=parsed.notes, region=region, stack_name=stack_name)
 
@@ -112,8 +123,11 @@ def _unreadable(name: str, reason: str) -> InvalidJobError:
     return InvalidJobError(f"check must be given a CloudFormation template in JSON or YAML, got: '{name}' ({reason}).")
 
 
-def _assembly(folder: Path) -> Iterator[Source]:
-    """Yield the stacks of a cloud assembly and of those within it."""
+def _assembly(folder: Path, seen: set[Path]) -> Iterator[Source]:
+    """Yield the stacks of a cloud assembly and of those within it; one that names itself is read once."""
+    if folder.resolve() in seen:
+        return
+    seen.add(folder.resolve())
     manifest = read_source(folder / _MANIFEST).document
     artifacts = manifest.get("artifacts")
     for name, artifact in artifacts.items() if isinstance(artifacts, dict) else ():
@@ -121,7 +135,7 @@ def _assembly(folder: Path) -> Iterator[Source]:
         if not isinstance(properties, dict):
             continue
         if artifact.get("type") == _ASSEMBLY and isinstance(properties.get("directoryName"), str):
-            yield from _assembly(folder / properties["directoryName"])
+            yield from _assembly(folder / properties["directoryName"], seen)
         if artifact.get("type") == _STACK and isinstance(properties.get("templateFile"), str):
             region = str(artifact.get("environment", "")).rsplit("/", 1)[-1]
             yield read_source(

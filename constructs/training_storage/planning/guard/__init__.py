@@ -1,7 +1,6 @@
 """Says before a deployment which data it would replace or remove."""
 
 from training_storage.planning.guard.comparison import (
-    NESTED_STACK,
     Comparison,
     Effect,
     Loss,
@@ -10,6 +9,7 @@ from training_storage.planning.guard.comparison import (
     compare,
     compare_templates,
 )
+from training_storage.planning.legality.template import NESTED_STACK
 
 __all__ = [
     "NESTED_STACK",

@@ -12,6 +12,7 @@ from training_storage.planning.guard.evaluation import Evaluator, parameter_valu
 from training_storage.planning.legality import MetadataConfiguration, read_file_system
 from training_storage.planning.legality.finding import MESSAGE_MAXIMUM_CHARACTERS, shorten
 from training_storage.planning.legality.intrinsics import canonical, is_intrinsic, referenced
+from training_storage.planning.legality.template import NESTED_STACK
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -25,7 +26,7 @@ _PARTS_COMPARED = 20_000
 _IF = "Fn::If"
 _KEEPS = ("Retain", "RetainExceptOnCreate")
 _FILE_SYSTEM = "AWS::FSx::FileSystem"
-NESTED_STACK = "AWS::CloudFormation::Stack"
+
 #: Types that take a snapshot when CloudFormation deletes them.
 _SNAPSHOT = ("AWS::EC2::Volume",)
 
@@ -139,7 +140,12 @@ def compare_templates(
         is not given anew keeps its value.
     """
     return compare(
-        before, after, accept=accept, parameters_before=parameters_before, parameters_after=parameters_after
+        before,
+        after,
+        accept=accept,
+        parameters_before=parameters_before,
+        parameters_after=parameters_after,
+        keep_parameters=parameters_before is not None,
     ).losses
 
 
@@ -150,6 +156,7 @@ def compare(
     accept: Collection[str] = (),
     parameters_before: Mapping[str, Any] | None = None,
     parameters_after: Mapping[str, Any] | None = None,
+    keep_parameters: bool = False,
     nested_before: NestedReader | None = None,
     nested_after: NestedReader | None = None,
 ) -> Comparison:
@@ -159,10 +166,12 @@ def compare(
     ----------
     before, after, accept, parameters_before, parameters_after
         As for `compare_templates`.
+    keep_parameters
+        Whether a parameter that is not given anew keeps its value, as in the update of a stack.
     nested_before, nested_after
         Find the templates of nested stacks; without them nested stacks are named as not compared.
     """
-    old, new = _sides(before, after, parameters_before, parameters_after)
+    old, new = _sides(before, after, parameters_before, parameters_after, keep=keep_parameters)
     replaced = _replaced(old, new)
     losses = [
         *_removals(old, new),
@@ -186,11 +195,13 @@ def _sides(
     after: Mapping[str, Any],
     parameters_before: Mapping[str, Any] | None,
     parameters_after: Mapping[str, Any] | None,
+    *,
+    keep: bool,
 ) -> tuple[_Side, _Side]:
     declared_before, declared_after = (_members(template.get("Parameters")) for template in (before, after))
     one = parameter_values(before, parameters_before)
-    kept = {name: value for name, value in one.items() if name in declared_after or "::" in name}
-    given = {**(kept if parameters_before is not None else {}), **(parameters_after or {})}
+    kept = {name: value for name, value in one.items() if name in declared_after}
+    given = {**(kept if keep else {}), **(parameters_after or {})}
     other = parameter_values(after, given)
     # A parameter of both whose value is known of one only is taken as kept.
     for name in declared_before.keys() & declared_after.keys():

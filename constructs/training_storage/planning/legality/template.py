@@ -16,7 +16,7 @@ from training_storage.planning.legality.properties import read_directory_bucket,
 from training_storage.planning.legality.shared_key import SharedKey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from training_storage.planning.catalog import Region
     from training_storage.planning.legality.links import Link
@@ -27,6 +27,7 @@ LINK = "AWS::FSx::DataRepositoryAssociation"
 DIRECTORY_BUCKET = "AWS::S3Express::DirectoryBucket"
 ACCESS_POINT = "AWS::S3Express::AccessPoint"
 EXPRESS_POLICY = "AWS::S3Express::BucketPolicy"
+NESTED_STACK = "AWS::CloudFormation::Stack"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,9 @@ class Stack:
         return "Condition" in self.resources[logical_id]
 
 
-def check_template(template: Mapping[str, Any], *, region: str | None = None) -> TemplateReport:
+def check_template(
+    template: Mapping[str, Any], *, region: str | None = None, nested_elsewhere: Collection[str] = ()
+) -> TemplateReport:
     """Return everything in `template` that the services would refuse.
 
     Parameters
@@ -77,6 +80,8 @@ def check_template(template: Mapping[str, Any], *, region: str | None = None) ->
         A CloudFormation template, parsed.
     region
         Where it will be deployed; rules about Regions are left out without it.
+    nested_elsewhere
+        Logical ids of nested stacks whose templates are checked by themselves.
     """
     stack = _read(template)
     known = catalog.regions().get(region) if region else None
@@ -92,6 +97,11 @@ def check_template(template: Mapping[str, Any], *, region: str | None = None) ->
             _add(found, logical_id, engine.check_engine(Engine(resource_type=resource["Type"], region=known)))
     for logical_id, properties in stack.of_type(ACCESS_POINT):
         _add(found, logical_id, engine.check_access_point(AccessPoint(name=text(properties, "Name"))))
+    stack.skipped += [
+        f"{logical_id}: nested stack, whose template is not checked here (check its file too)"
+        for logical_id, _ in stack.of_type(NESTED_STACK)
+        if logical_id not in nested_elsewhere
+    ]
     if not region and any(
         resource.get("Type") in (FILE_SYSTEM, DIRECTORY_BUCKET) for resource in stack.resources.values()
     ):
