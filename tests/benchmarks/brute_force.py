@@ -95,7 +95,7 @@ class Demand:
     dataset: float
     hot_given: float | None
     run: float
-    write_is_limit: bool
+    stall_is_limit: bool
     restore_is_limit: bool
 
 
@@ -160,7 +160,7 @@ def demand(job: dict[str, Any]) -> Demand:
         dataset=job.get("dataset_gib", job.get("hot_dataset_gib", 0.0)) * GIB,
         hot_given=None if "hot_dataset_gib" not in job else job["hot_dataset_gib"] * GIB,
         run=job.get("run_hours", 720.0) * 3600,
-        write_is_limit=not sync or "checkpoint_stall_budget_seconds" in job,
+        stall_is_limit="checkpoint_stall_budget_seconds" in job,
         restore_is_limit="restore_budget_seconds" in job,
     )
 
@@ -175,12 +175,17 @@ def least(job: dict[str, Any], tiers: tuple[str, ...]) -> tuple[Candidate, float
             if meets(need, candidate, targets=step.targets) and (usd := total(need, candidate, tiers)) is not None
         ]
         if found:
-            return min(found, key=lambda pair: pair[1])
+            # Beyond the quota only the least size that meets the demand counts, whatever its throughput.
+            smallest = min(candidate.gib or 0 for candidate, _ in found)
+            legal = [pair for pair in found if step.quota or pair[0].gib == smallest]
+            return min(legal, key=lambda pair: pair[1])
     return None
 
 
 def meets(need: Demand, candidate: Candidate, *, targets: bool) -> bool:
     """Whether `candidate` has the capacity and the rates that reads, given budgets and, if asked, targets make."""
+    if _stall_breaks_a_limit(need, candidate):
+        return False
     write, restore = _budgets(need, targets=targets)
     for tier in {candidate.reads, candidate.saves}:
         reads = need.read * need.use if tier == candidate.reads else 0.0
@@ -197,13 +202,23 @@ def meets(need: Demand, candidate: Candidate, *, targets: bool) -> bool:
     return True
 
 
+def _stall_breaks_a_limit(need: Demand, candidate: Candidate) -> bool:
+    """Whether the stall that no size shortens is longer than a given budget, or as long as a given interval."""
+    stall = need.slowest_rank / _rank(need, candidate) if need.sync else _to_host(need)
+    return (need.stall_is_limit and stall > need.stall_budget) or (need.interval is not None and stall >= need.interval)
+
+
+def _to_host(need: Demand) -> float:
+    return need.size / (need.nodes * need.node.accelerators * DEVICE_TO_HOST)
+
+
 def total(need: Demand, candidate: Candidate, tiers: tuple[str, ...]) -> float | None:
     """Return the run's total in USD: storage, growth, requests, waiting and repeated work; None if never complete."""
     read, write, restore, beside, rank = _delivered(need, candidate)
-    stall = need.size / (need.nodes * need.node.accelerators * DEVICE_TO_HOST)
-    if need.sync:
-        stall = max(need.size / write, need.slowest_rank / rank)
+    stall = max(need.size / write, need.slowest_rank / rank) if need.sync else _to_host(need)
     interval = need.interval
+    if interval is not None and stall >= interval:
+        return None
     if interval is None:
         interval = max(math.sqrt(2 * need.mtbf * stall), SHORTEST_INTERVAL)
         if not need.sync:
@@ -281,12 +296,13 @@ def _candidates(job: dict[str, Any], need: Demand, step: Step) -> list[Candidate
         met = 0
         for gib in grid:
             candidate = Candidate(step.reads, step.saves, step.path, kind, per_unit, gib)
-            if gib > QUOTA_GIB and (step.quota or met > 1 or gib > 10**8):
+            if gib > (QUOTA_GIB if step.quota else 10**8):
                 break
             if not step.quota and meets(need, candidate, targets=step.targets):
                 met += 1
             if step.quota or met:
                 found.append(candidate)
+            # The least may leave checkpoints no time beside the reads; then the next one is the least that serves.
             if not step.quota and met > 1:
                 break
     return found
@@ -301,9 +317,11 @@ def _ip(need: Demand, path: str) -> float:
 
 
 def _budgets(need: Demand, *, targets: bool) -> tuple[float, float]:
-    write = need.size / need.stall_budget if need.sync else 0.0 if need.interval is None else need.size / need.interval
+    # A save must end before the next begins, in both modes.
+    between = 0.0 if need.interval is None else need.size / need.interval
+    for_stall = need.size / need.stall_budget if need.sync and (targets or need.stall_is_limit) else 0.0
     return (
-        write if targets or need.write_is_limit else 0.0,
+        max(between, for_stall),
         need.size / need.restore_budget if targets or need.restore_is_limit else 0.0,
     )
 
@@ -401,13 +419,18 @@ def _delivered(need: Demand, candidate: Candidate) -> tuple[float, float, float,
     if candidate.saves == "fsx-lustre":
         restore, write = _lustre_rates(need, candidate)
         beside = write * (1 - used / read) if on_lustre else write
-        # A rank's share is that of its node's network, without the bound per server.
-        rank = min(ENA, need.node.network) if not _is_efa(candidate.path) else _client(need, candidate)
     else:
         _, write, restore = store(candidate.saves)
         beside = write if on_lustre else min(write, _ip(need, candidate.path) - used)
-        rank = _ip(need, candidate.path) / need.nodes
-    return read, write, restore, beside, rank / need.node.accelerators
+    return read, write, restore, beside, _rank(need, candidate)
+
+
+def _rank(need: Demand, candidate: Candidate) -> float:
+    """Return what one rank writes: its share of its node's network, without the bound per server."""
+    node = _ip(need, candidate.path) / need.nodes
+    if candidate.saves == "fsx-lustre":
+        node = _client(need, candidate) if _is_efa(candidate.path) else min(ENA, need.node.network)
+    return node / need.node.accelerators
 
 
 def _targets(need: Demand, candidate: Candidate) -> bool:

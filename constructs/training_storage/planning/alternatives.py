@@ -115,7 +115,10 @@ def _other_throughputs(solution: Solution) -> Iterator[Alternative]:
                 else f"Up to the quota of {limit:,} GiB, reads leave it no time for checkpoints.",
             )
             continue
-        yield _costed(solution, replace(solution, found=best), tiers=found.choice.tiers, why="")
+        system = best.layout.file_system
+        more = system is not None and system.capacity_gib > max(limit, found.layout.file_system.capacity_gib)
+        why = "Needs a larger quota than the plan." if more else ""
+        yield _costed(solution, replace(solution, found=best), tiers=found.choice.tiers, why=why)
 
 
 def _other_mode(solution: Solution) -> Alternative:

@@ -2,7 +2,9 @@
 
 The rule's order, when the narrow way does not do: a wider network path; reads stay on S3 over several addresses and the
 hot tier takes checkpoints only; a file system over the quota, with a warning; refusal. A bigger file system up to the
-quota is part of every step. Assumed budgets are targets: they are dropped, with a warning, before any of this.
+quota is part of every step; beyond it only the least size that serves counts. Given budgets for the stall of a save, and
+the rule that a save ends before the next begins, hold in every step. Assumed budgets are targets: they are dropped, with
+a warning, before any of this.
 """
 
 from __future__ import annotations
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
     from training_storage.planning.demand import Needs, Required
     from training_storage.planning.resolution import Situation
 
+#: A stall at exactly the target may come out a hair above it.
+_ROUNDING = 1 + 1e-9
+#: From this share of a given interval on, waiting for saves is warned of.
+_STALL_SHARE_WARNING = 0.1
 _OBJECT_PATHS = ("ena", "ena-multi-ip")
 _LUSTRE_PATHS = ("ena", "efa", "efa-gds")
 
@@ -159,8 +165,13 @@ def _attempts(situation: Situation, needs: Needs, choice: Choice) -> Iterator[At
     if LUSTRE not in choice.tiers:
         return
     for path in paths:
+        over = "" if path == narrow else f"{narrow} does not carry what each node needs: the network path is {path}. "
         yield Attempt(
-            choice=choice, path=path, targets=False, within_quota=False, demand_reason="The file system is over quota."
+            choice=choice,
+            path=path,
+            targets=False,
+            within_quota=False,
+            demand_reason=f"{over}The file system is over quota.",
         )
     if moved is not None:
         for path in _object_paths(situation):
@@ -175,7 +186,7 @@ def _attempts(situation: Situation, needs: Needs, choice: Choice) -> Iterator[At
 
 def _with_and_without_targets(needs: Needs, attempt: Attempt) -> Iterator[Attempt]:
     yield attempt
-    if not (needs.write_is_limit and needs.restore_is_limit):
+    if needs.has_targets:
         yield replace(attempt, targets=False)
 
 
@@ -246,6 +257,9 @@ def neighbour(
 def _arrange(situation: Situation, needs: Needs, attempt: Attempt) -> _Arrangement | str:
     """Return the attempt with its object tiers, or the shortfall of one of them in numbers."""
     choice = attempt.choice
+    stall = _stall_shortfall(situation, needs, attempt)
+    if stall is not None:
+        return stall
     stores: dict[str, objects.ObjectStore] = {}
     for tier in (S3, EXPRESS):
         if tier in (choice.read_tier, choice.checkpoint_tier):
@@ -278,6 +292,35 @@ def _arrange(situation: Situation, needs: Needs, attempt: Attempt) -> _Arrangeme
     )
 
 
+def _rank_bytes_per_s(situation: Situation, attempt: Attempt) -> float:
+    """Return the most that one rank writes: its share of what its node moves, without the bound per server."""
+    if attempt.choice.checkpoint_tier == LUSTRE:
+        client = lustre.client_bytes_per_s(situation, attempt.path)
+    else:
+        client = objects.clients_bytes_per_s(situation, attempt.path) / situation.job.instances
+    return client / situation.instance.accelerators
+
+
+def _stall_shortfall(situation: Situation, needs: Needs, attempt: Attempt) -> str | None:
+    """Return why no size keeps the given stall budget or interval over this path, in numbers, or None."""
+    rank = _rank_bytes_per_s(situation, attempt)
+    stall_s = needs.least_stall_s(rank)
+    if needs.synchronous:
+        slowest = (needs.slowest_rank_bytes or 0.0) / GIB
+        rate = f"{rank / GB:,.3g} GB/s over {attempt.path}"
+        why = f"the slowest rank writes {slowest:,.3g} GiB at {rate}, {stall_s:,.3g} s"
+    else:
+        why = (
+            f"copying {needs.checkpoint_bytes / GB:,.4g} GB from {situation.accelerators:,} accelerators to their "
+            f"hosts takes {stall_s:,.3g} s"
+        )
+    if needs.stall_is_limit and stall_s > needs.stall_target_s:
+        return f"{why} a save, more than the given stall budget of {needs.stall_target_s:g} s"
+    if needs.interval_s is not None and stall_s >= needs.interval_s:
+        return f"{why} a save, not less than the given interval of {needs.interval_s:g} s"
+    return None
+
+
 def _stored_bytes(situation: Situation, needs: Needs, choice: Choice, tier: str, hot: float) -> float:
     return lustre.stored_bytes(
         needs,
@@ -294,14 +337,12 @@ def _best_file_system(
     request, best, best_usd = arrangement.request, None, math.inf
     if request is None:
         return None
+    if not arrangement.attempt.within_quota:
+        return _least_over_quota(arrangement, request, tiers)
     limit = quota_gib(arrangement.situation)
     # The highest throughput first: it wins most often, and what is found early spares looking further.
     for tier in sorted(tiers, key=lambda tier: -tier.per_unit):
-        sizes = (
-            lustre.sizes_gib(request, tier, limit_gib=limit)
-            if arrangement.attempt.within_quota
-            else lustre.least_sizes_gib(request, tier)
-        )
+        sizes = lustre.sizes_gib(request, tier, limit_gib=limit)
         systems: dict[int, lustre.FileSystem] = {}
 
         def weigh(
@@ -317,6 +358,25 @@ def _best_file_system(
         if found is not None:
             best, best_usd = systems[found[0]], found[1]
     return best
+
+
+def _least_over_quota(
+    arrangement: _Arrangement, request: lustre.Request, tiers: Iterable[catalog.lustre.ThroughputTier]
+) -> lustre.FileSystem | None:
+    """Return the smallest file system that serves; of several throughput tiers of that size the least total.
+
+    Over the quota a plan asks for no more than it must.
+    """
+    found = []
+    for tier in tiers:
+        # The least may be just enough for the reads and leave nothing for checkpoints: then the next does.
+        for gib in lustre.least_sizes_gib(request, tier):
+            system = lustre.file_system(request, tier, gib)
+            usd = arrangement.weigh(system).total
+            if math.isfinite(usd):
+                found.append((gib, usd, system))
+                break
+    return min(found, key=lambda row: row[:2])[2] if found else None
 
 
 def quota_gib(situation: Situation) -> int:
@@ -376,6 +436,8 @@ def _object_store(situation: Situation, needs: Needs, attempt: Attempt, tier: st
 
 
 def _never_complete(needs: Needs) -> str:
+    if needs.synchronous and needs.interval_s is not None:
+        return f"a save takes as long as the given interval of {needs.interval_s:g} s"
     return (
         f"reading {needs.read_bytes_per_s / GB:.3g} GB/s leaves nothing of the tier's rate, so no "
         "checkpoint would ever be complete"
@@ -413,20 +475,18 @@ def _delivery(arrangement: _Arrangement, file_system: lustre.FileSystem | None) 
         arrangement.attempt,
         arrangement.stores,
     )
-    choice, nodes = attempt.choice, situation.job.instances
+    choice = attempt.choice
     reading = needs.read_bytes_per_s * needs.accelerator_use
     objects_rate = objects.clients_bytes_per_s(situation, attempt.path)
     on_lustre = file_system if choice.read_tier == LUSTRE else None
     read = on_lustre.read_bytes_per_s if on_lustre is not None else stores[choice.read_tier].read_bytes_per_s
     if file_system is not None and arrangement.request is not None and choice.checkpoint_tier == LUSTRE:
         write, restore = file_system.write_bytes_per_s, file_system.read_bytes_per_s
-        client = arrangement.request.client_bytes_per_s
         # Reading takes its share of the servers' time; where reads and writes are equally fast that is D - R.
         beside = write * (1 - reading / read) if on_lustre is not None else write
     else:
         store = stores[choice.checkpoint_tier]
         write, restore = store.write_bytes_per_s, store.restore_bytes_per_s
-        client = objects_rate / nodes
         # Requests of reads and writes do not share a limit, but the nodes' network carries both.
         beside = write if on_lustre is not None else min(write, objects_rate - reading)
     return Delivery(
@@ -434,7 +494,7 @@ def _delivery(arrangement: _Arrangement, file_system: lustre.FileSystem | None) 
         write_bytes_per_s=write,
         restore_bytes_per_s=restore,
         write_beside_reads_bytes_per_s=beside,
-        rank_bytes_per_s=client / situation.instance.accelerators,
+        rank_bytes_per_s=_rank_bytes_per_s(situation, attempt),
     )
 
 
@@ -447,10 +507,16 @@ def _warnings(
             f"A restore takes {result.restore_s:,.0f} s, longer than the assumed target of "
             f"{needs.restore_target_s:,.0f} s."
         )
-    if not attempt.targets and not needs.write_is_limit and result.stall_s > needs.stall_target_s:
+    # A larger tier does not shorten every stall, so that a kept target may be missed as well.
+    if not needs.stall_is_limit and result.stall_s > needs.stall_target_s * _ROUNDING:
         warnings.append(
             f"A checkpoint stalls training for {result.stall_s:,.0f} s, longer than the assumed target of "
             f"{needs.stall_target_s:,.0f} s."
+        )
+    if needs.interval_s is not None and result.stall_s > _STALL_SHARE_WARNING * needs.interval_s:
+        warnings.append(
+            f"Each save stalls training for {result.stall_s:,.3g} s of the given interval of {needs.interval_s:g} s: "
+            f"accelerators wait {result.stall_s / needs.interval_s:.0%} of the time. Save less often."
         )
     if any(store.raised for store in stores.values()):
         limits = catalog.s3.express_limits()

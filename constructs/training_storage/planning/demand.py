@@ -50,13 +50,14 @@ class Needs:
         Share of it that must be met (1 without a workload).
     checkpoint_bytes
         Size of one checkpoint.
-    write_bytes_per_s
-        Rate that writing checkpoints needs: by the stall budget if synchronous, by a given interval if asynchronous.
+    write_bytes_per_s, least_write_bytes_per_s
+        Rate that writing checkpoints needs: by the stall budget if synchronous, and by a given interval in both modes,
+        because a save must end before the next begins; and the part of it that no assumed budget makes.
     restore_bytes_per_s
         Rate that the restore budget needs.
     synchronous
         Whether training waits until a checkpoint is written.
-    write_is_limit, restore_is_limit
+    stall_is_limit, restore_is_limit
         Whether the user gave the budget; assumed budgets are targets.
     mtbf_s, young_s
         Mean time between failures, and Young's interval for the stall budget.
@@ -79,7 +80,8 @@ class Needs:
     checkpoint_bytes: float
     write_bytes_per_s: float
     restore_bytes_per_s: float
-    write_is_limit: bool
+    least_write_bytes_per_s: float
+    stall_is_limit: bool
     restore_is_limit: bool
     synchronous: bool
     mtbf_s: float
@@ -103,10 +105,25 @@ class Needs:
         targets
             Whether assumed budgets count as well.
         """
-        write = self.write_bytes_per_s if checkpoints and (targets or self.write_is_limit) else 0.0
+        write = (self.write_bytes_per_s if targets else self.least_write_bytes_per_s) if checkpoints else 0.0
         restore = self.restore_bytes_per_s if checkpoints and (targets or self.restore_is_limit) else 0.0
         read = self.read_bytes_per_s * self.accelerator_use if reads else 0.0
         return Required(read=read, write=write, restore=restore, together=not self.synchronous)
+
+    @property
+    def has_targets(self) -> bool:
+        """Whether a step without the assumed budgets would ask for less."""
+        return not self.restore_is_limit or self.least_write_bytes_per_s < self.write_bytes_per_s
+
+    def least_stall_s(self, rank_bytes_per_s: float) -> float:
+        """Return the stall that no larger tier shortens, in seconds: the slowest rank's, or the copy to the hosts.
+
+        Parameters
+        ----------
+        rank_bytes_per_s
+            The most that one rank writes.
+        """
+        return (self.slowest_rank_bytes or 0.0) / rank_bytes_per_s if self.synchronous else self.device_stall_s
 
     def full_use_words(self, required: Required, nodes: int) -> str:
         """Return the rate of one of `nodes` at full accelerator use, where reads are the bound and may be slower."""
@@ -160,7 +177,9 @@ def assess(situation: Situation) -> Needs:
     interval = job.checkpoint_interval_minutes
     interval_s = None if interval is None else interval * SECONDS_PER_MINUTE
     stall_budget = situation.number("checkpoint_stall_budget_seconds")
-    write_within_s = stall_budget if synchronous else interval_s
+    within_s = 0.0 if interval_s is None else size / interval_s
+    budget_given = "checkpoint_stall_budget_seconds" in situation.given
+    for_stall = size / stall_budget if synchronous else 0.0
     mtbf_s = (
         job.mtbf_hours * SECONDS_PER_HOUR
         if job.mtbf_hours is not None
@@ -178,9 +197,10 @@ def assess(situation: Situation) -> Needs:
         read_bytes_per_s=read,
         accelerator_use=1.0 if workload is None else workload.accelerator_use,
         checkpoint_bytes=size,
-        write_bytes_per_s=0.0 if write_within_s is None else size / write_within_s,
+        write_bytes_per_s=max(for_stall, within_s),
+        least_write_bytes_per_s=max(for_stall if budget_given else 0.0, within_s),
         restore_bytes_per_s=size / situation.number("restore_budget_seconds"),
-        write_is_limit=not synchronous or "checkpoint_stall_budget_seconds" in situation.given,
+        stall_is_limit=budget_given,
         restore_is_limit="restore_budget_seconds" in situation.given,
         synchronous=synchronous,
         mtbf_s=mtbf_s,

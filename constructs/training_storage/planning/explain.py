@@ -67,10 +67,15 @@ def _demand(solution: Solution) -> Iterator[Pair]:
         ),
     )
     if needs.synchronous:
-        yield (
-            "W, writes",
-            f"S / stall budget = {size / GB:,.3f} / {budget:g} s = {needs.write_bytes_per_s / GB:,.6g} GB/s",
-        )
+        yield "W, writes", f"S / stall budget = {size / GB:,.3f} / {budget:g} s = {size / budget / GB:,.6g} GB/s"
+        if needs.interval_s is not None:
+            yield (
+                "",
+                (
+                    f"and more than S / interval = {size / GB:,.3f} / {needs.interval_s:g} s = "
+                    f"{size / needs.interval_s / GB:,.6g} GB/s: a save ends before the next begins"
+                ),
+            )
     elif needs.interval_s is not None:
         yield (
             "W, writes",
@@ -122,10 +127,16 @@ def _need_formula(solution: Solution) -> str:
     needs, attempt = solution.needs, solution.found.attempt
     required = needs.required(reads=True, checkpoints=True, targets=attempt.targets)
     read, write, restore = (f"{value / GB:,.6g}" for value in (required.read, required.write, required.restore))
-    dropped = "" if attempt.targets else " (assumed budgets were dropped)"
-    if needs.synchronous:
-        return f"max(W, R x AU, restore) = max({write}, {read}, {restore}) = {required.total / GB:,.6g} GB/s{dropped}"
-    return f"max(W + R x AU, restore) = max({write} + {read}, {restore}) = {required.total / GB:,.6g} GB/s{dropped}"
+    symbols, figures = ["W", "R x AU"], [write, read]
+    if not needs.synchronous:
+        symbols, figures = ["W + R x AU"], [f"{write} + {read}"]
+    dropped = ""
+    if attempt.targets or needs.restore_is_limit:
+        symbols, figures = [*symbols, "restore"], [*figures, restore]
+    if not attempt.targets:
+        dropped = " (assumed budgets were dropped)"
+    formula = f"max({', '.join(symbols)}) = max({', '.join(figures)})" if len(symbols) > 1 else f"{symbols[0]}"
+    return f"{formula} = {required.total / GB:,.6g} GB/s{dropped}"
 
 
 def _delivery(solution: Solution) -> Iterator[Pair]:
@@ -141,7 +152,7 @@ def _delivery(solution: Solution) -> Iterator[Pair]:
                 f"{defaults.number('fill_level'):g} = {lustre.capacity_gib(request.capacity_bytes):,.1f} GiB"
             ),
         )
-        for bound in lustre.bounds(request, system.tier)[1:]:
+        for bound in (bound for bound in lustre.bounds(request, system.tier)[1:] if bound.gib > 0):
             yield f"  {bound.name}", f"at {system.tier.per_unit} MB/s per TiB: {bound.gib:,.1f} GiB"
         yield (
             "size",
@@ -378,10 +389,12 @@ def _choice(solution: Solution) -> Iterator[Pair]:
     request, system = solution.found.request, solution.found.layout.file_system
     if request is None or system is None:
         return
-    yield (
-        "chosen",
-        f"{_shape(system)}: {usd(solution.found.total_usd)} in all, the least of every legal size up to the quota",
+    why = (
+        "the least of every legal size up to the quota"
+        if solution.found.attempt.within_quota
+        else "the least size that serves; no legal size up to the quota does"
     )
+    yield "chosen", f"{_shape(system)}: {usd(solution.found.total_usd)} in all, {why}"
     for step in (-1, 1):
         near = configuration.neighbour(
             solution.situation, solution.needs, solution.found.attempt, file_system=system, step=step

@@ -65,11 +65,14 @@ class Outcome:
 
 
 def outcome(*, needs: Needs, delivery: Delivery, run_s: float) -> Outcome | None:
-    """Return what the run comes to, or None if an asynchronous checkpoint would never be complete."""
+    """Return what the run comes to, or None if a checkpoint would never be complete.
+
+    That is where reading leaves an asynchronous one no rate, and where a save takes as long as the given interval.
+    """
     restart_s = defaults.number("restart_seconds")
     stall_s = _stall_s(needs, delivery)
     interval_s = _interval_s(needs, delivery, stall_s)
-    if interval_s is None:
+    if interval_s is None or (needs.interval_s is not None and stall_s >= interval_s):
         return None
     restore_s = needs.checkpoint_bytes / delivery.restore_bytes_per_s
     achieved = 1.0 if needs.read_bytes_per_s == 0 else min(1.0, delivery.read_bytes_per_s / needs.read_bytes_per_s)
@@ -90,10 +93,8 @@ def outcome(*, needs: Needs, delivery: Delivery, run_s: float) -> Outcome | None
 
 def _stall_s(needs: Needs, delivery: Delivery) -> float:
     """Return how long the accelerators wait for one save."""
-    if not needs.synchronous:
-        return needs.device_stall_s
-    slowest = (needs.slowest_rank_bytes or 0.0) / delivery.rank_bytes_per_s
-    return max(needs.checkpoint_bytes / delivery.write_bytes_per_s, slowest)
+    least_s = needs.least_stall_s(delivery.rank_bytes_per_s)
+    return max(needs.checkpoint_bytes / delivery.write_bytes_per_s, least_s) if needs.synchronous else least_s
 
 
 def _interval_s(needs: Needs, delivery: Delivery, stall_s: float) -> float | None:

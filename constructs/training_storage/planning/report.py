@@ -82,11 +82,15 @@ def size_words(solution: Solution) -> str:
         return ""
     bounds = lustre.bounds(request, system.tier)
     least = lustre.least_gib(request, system.tier) or 0
-    asked = ", ".join(f"{bound.name} {bound.gib:,.0f}" for bound in bounds)
+    # What asks for nothing, such as a target that was dropped, sets nothing.
+    asked = ", ".join(f"{bound.name} {bound.gib:,.0f}" for bound in bounds if bound.gib > 0)
     following = request.kind.next_gib(capacity_gib=system.capacity_gib, per_unit=system.tier.per_unit, efa=request.efa)
     limit = configuration.quota_gib(solution.situation)
-    if system.capacity_gib == least:
-        largest = max(bounds, key=lambda bound: bound.gib).name
+    largest = max(bounds, key=lambda bound: bound.gib).name
+    if not solution.found.attempt.within_quota:
+        beside = "" if system.capacity_gib == least else "; less leaves checkpoints no time beside the reads"
+        reason = f"set by {largest}{beside}; over the quota a plan takes the least size that serves"
+    elif system.capacity_gib == least:
         reason = f"set by {largest}; more would cost more than it saves"
     elif system.capacity_gib <= limit < following:
         reason = "set by the quota; up to there more throughput saves more waiting than it costs"
