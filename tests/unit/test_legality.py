@@ -9,6 +9,7 @@ import pytest
 
 from training_storage.planning import catalog
 from training_storage.planning.legality import (
+    UNKNOWN,
     AccessPoint,
     DirectoryBucket,
     EfaClients,
@@ -123,10 +124,26 @@ ROWS: list[tuple[str, dict[str, Any], str, list[Any], list[Any], str]] = [
      [iops(v) for v in (0, 1499, 1501, 5000, 9000, 13000, 192001, 204000, None, True)], "lustre-metadata-iops"),
     ("A.4 IOPS and AUTOMATIC", P2, "metadata", [AUTOMATIC], [iops(6000, "AUTOMATIC")], "lustre-metadata-iops"),
     ("A.4 IOPS of IT", TIERING, "metadata", [iops(6000), iops(12000), AUTOMATIC], [iops(5000)], "lustre-metadata-iops"),
+    *[(f"A.4 not below AUTOMATIC at {capacity}", P2 | {"storage_capacity_gib": capacity}, "metadata",
+       [iops(least), iops(192_000), AUTOMATIC], [iops(v) for v in less], "lustre-metadata-iops-minimum")
+      for capacity, least, less in [
+          (1200, 1500, ()), (2400, 3000, (1500,)), (4800, 6000, (1500, 3000)), (9600, 6000, (3000,)),
+          (12000, 12000, (6000,)), (45600, 12000, (6000,)), (48000, 24000, (12000,)), (72000, 36000, (24000,)),
+          (1_200_000, 192_000, (180_000,))]],
+    ("A.4 no minimum known for IT", TIERING, "metadata", [iops(1500)], [], "lustre-metadata-iops-minimum"),
+    ("A.8 from backup", P2, "from_backup", [False, True], [], "lustre-from-backup"),
+    ("A.8 scratch from backup", SCRATCH, "from_backup", [False], [True], "lustre-from-backup"),
+    ("B.4 export path", P1, "legacy_link", [LegacyLink(import_path="s3://b/p", export_path="s3://b/e")],
+     [LegacyLink(import_path="s3://b/p", export_path=v) for v in ("s3://c/e", "b/e")], "lustre-export-path"),
+    ("B.4 import bucket", P1, "legacy_link", [LegacyLink(import_path="s3://b.a-1")],
+     [LegacyLink(import_path=v) for v in ("s3://Bucket/p", "s3://a_b")], "lustre-import-path-form"),
+    ("A.8 log partition", P2 | {"region": US}, "logging",
+     [Logging(level="WARN_ONLY", group="/aws/fsx/a", region="us-east-1", partition=v) for v in ("aws", None)],
+     [Logging(level="WARN_ONLY", group="/aws/fsx/a", region="us-east-1", partition="aws-cn")], "lustre-log-group"),
     ("A.4 needs 2.15", P2, "file_system_type_version", ["2.15"], ["2.12"], "lustre-version-features"),
     ("A.5 EFA of P1", P1, "efa_enabled", [None, False], [True], "lustre-efa-type"),
     ("A.5 EFA of scratch", SCRATCH, "efa_enabled", [False], [True], "lustre-efa-type"),
-    ("A.5 EFA and metadata", EFA, "metadata", [AUTOMATIC, PROVISIONED], [None], "lustre-efa-metadata"),
+    ("A.5 EFA and metadata", EFA, "metadata", [AUTOMATIC, iops(12000)], [None], "lustre-efa-metadata"),
     ("A.5 EFA and IT", TIERING | {"efa_enabled": True, "small_tiering_throughput": True}, "throughput_capacity",
      [4000, 8000], [1000, 2000], "lustre-efa-throughput"),
     ("A.5 EFA switch", P2, "efa_enabled", [False], ["yes"], "lustre-efa-flag"),
@@ -182,7 +199,8 @@ LINK_ROWS: list[tuple[str, dict[str, Any], str, list[Any], list[Any], str]] = [
     ("B path", {}, "file_system_path", ["/", "/ns1", "/ns1/", "/ns1/sub/"],
      ["", "ns1/", "//", "/a//b", "/a\0", "/" + "a" * 4096], "link-path"),
     ("B repository", {}, "data_repository_path", ["s3://b", "s3://b/", "s3://b/p", "s3://b/p/q/"],
-     ["", "b/p", "s3:/b", "s3://", "s3://b//p", "s3://data--use1-az4--x-s3/p"], "link-prefix"),
+     ["", "b/p", "s3:/b", "s3://", "s3://b//p", "s3://data--use1-az4--x-s3/p", "s3://Bucket/p", "s3://a_b/p"],
+     "link-prefix"),
     ("B chunk", {}, "chunk_size_mib", [None, 1, 1024, 512_000], [0, -1, 512_001, True, "x"], "link-chunk-size"),
     ("B import events", {}, "import_events", [(), ("NEW",), ("NEW", "CHANGED", "DELETED")],
      [("new",), ("RENAMED",), ("NEW", "NEW")], "link-events"),
@@ -202,6 +220,11 @@ LINK_ROWS: list[tuple[str, dict[str, Any], str, list[Any], list[Any], str]] = [
 BUCKET_ROWS: list[tuple[str, dict[str, Any], str, list[Any], list[Any], str]] = [
     ("C suffix", {"zone_id": "use1-az4"}, "name", [None, "data--use1-az4--x-s3"],
      ["mybucket", "data--x-s3", "data-use1-az4-x-s3"], "express-name-suffix"),
+    ("C suffix with an unknown zone", {}, "name",
+     ["data--${Zone}--x-s3", "${Name}--use1-az4--x-s3", "${Name}--${AWS::Region}-az4--x-s3"],
+     ["data-${Zone}--x-s3", "${Name}-data"], "express-name-suffix"),
+    ("C characters beside unknown parts", {}, "name", ["a-${Name}--use1-az4--x-s3", "${Name}--use1-az4--x-s3"],
+     ["DATA-${Name}--use1-az4--x-s3", "a_${Name}--${Zone}--x-s3", "-${Name}--use1-az4--x-s3"], "express-name"),
     ("C zone in the name", {"zone_id": "use1-az4"}, "name", ["data--use1-az4--x-s3"], ["data--use1-az5--x-s3"],
      "express-name-zone"),
     ("C characters", {"zone_id": "use1-az4"}, "name", ["a--use1-az4--x-s3", "a-1--use1-az4--x-s3"],
@@ -496,6 +519,36 @@ def test_every_rule_of_file_systems_links_and_buckets_is_walked_by_the_tables() 
     walked = {row[5] for _, _, row in CHECKS}
     beside_tables = {"link-count", "link-root", "link-path-overlap", "link-prefix-overlap", "link-glacier"}
     beside_tables |= {"link-source-vpc", "link-notifications", "express-policy", "express-access-point"}
+    beside_tables |= {"express-access-point-zone"}
     elsewhere = {"lustre-key-shared", "lustre-efa-security-group"}
+    elsewhere |= {"lustre-required", "lustre-file-system-type", "lustre-root-squash-template"}
+    elsewhere |= {"link-required", "express-required"}
     regional = {name for name in rules() if name.startswith("region-")}
     assert set(rules()) == walked | beside_tables | elsewhere | regional
+
+
+def test_an_access_point_names_the_zone_of_its_bucket() -> None:
+    for name, zone, legal in (
+        ("ab--use1-az4--xa-s3", "use1-az4", True),
+        ("ab--use1-az5--xa-s3", "use1-az4", False),
+        ("ab--use1-az5--xa-s3", None, True),
+        ("ab--${Zone}--xa-s3", "use1-az4", True),
+    ):
+        found = check_access_point(AccessPoint(name=name, zone_id=zone))
+        assert [finding.rule for finding in found] == ([] if legal else ["express-access-point-zone"])
+
+
+def test_the_root_is_alone_whatever_the_other_path_is() -> None:
+    root, unknown = Link(file_system_path="/"), Link(file_system_path=UNKNOWN)
+    for one, other in ((root, unknown), (unknown, root), (root, Link()), (Link(file_system_path="${P}"), root)):
+        [finding] = check_link_beside(one, [other])
+        assert finding.rule == "link-root"
+        assert_well_said(finding)
+
+
+@pytest.mark.parametrize("tier", ["ARCHIVE_ACCESS", "DEEP_ARCHIVE_ACCESS"])
+def test_archive_tiers_of_intelligent_tiering_are_refused_like_glacier(tier: str) -> None:
+    [finding] = check_linked_bucket(LinkedBucket(name="b", prefixes=("x/",), transitions=((tier, ""),)))
+    assert finding.rule == "link-glacier"
+    assert_well_said(finding)
+    assert check_linked_bucket(LinkedBucket(name="b", prefixes=("x/",), transitions=((tier, "y/"),))) == ()

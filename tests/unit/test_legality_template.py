@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from training_storage.planning.legality import check_template
 
@@ -27,7 +30,7 @@ def file_system(lustre: dict[str, Any] | None = None, **top: Any) -> dict[str, A
     return {"Type": "AWS::FSx::FileSystem", "Properties": properties}
 
 
-def link(path: str = "/a", repository: Any = "s3://bucket/a/", system: Any = None, **more: Any) -> dict[str, Any]:
+def link(path: Any = "/a", repository: Any = "s3://bucket/a/", system: Any = None, **more: Any) -> dict[str, Any]:
     properties = {
         "FileSystemId": system or {"Ref": "Fs"},
         "FileSystemPath": path,
@@ -292,3 +295,359 @@ def test_macros_are_said() -> None:
 )
 def test_engines_exist_where_the_registry_has_them(kind: str, region: str, there: bool) -> None:
     assert found(region, Cluster={"Type": kind}) == ([] if there else [("Cluster", "region-engine")])
+
+
+def test_a_backup_brings_what_is_left_out() -> None:
+    restored = {
+        "Type": "AWS::FSx::FileSystem",
+        "Properties": {"FileSystemType": "LUSTRE", "SubnetIds": ["s"], "BackupId": "backup-1"},
+    }
+    assert found(Fs=restored) == []
+    assert found(Fs=file_system(StorageCapacity=None, BackupId="backup-1")) == []
+    assert found(Fs=file_system(StorageCapacity=1300, StorageType="SSD", BackupId={"Ref": "Backup"})) == [
+        ("Fs", "lustre-capacity")
+    ]
+    assert found(Fs=file_system(StorageCapacity=None)) == [("Fs", "lustre-capacity")]
+    scratch = {"DeploymentType": "SCRATCH_2", "PerUnitStorageThroughput": None, "MetadataConfiguration": None}
+    assert found(Fs=file_system(scratch, StorageCapacity=1200, BackupId="backup-1")) == [("Fs", "lustre-from-backup")]
+
+
+def express(name: Any = None, zone: Any = "use1-az4", **more: Any) -> dict[str, Any]:
+    properties = {"BucketName": name, "LocationName": zone, "DataRedundancy": "SingleAvailabilityZone", **more}
+    return {"Type": "AWS::S3Express::DirectoryBucket", "Properties": properties}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        {"Fn::Sub": "data--${Zone}--x-s3"},
+        {"Fn::Join": ["", ["data--", {"Ref": "Zone"}, "--x-s3"]]},
+        {"Fn::Sub": "${AWS::StackName}--use1-az4--x-s3"},
+    ],
+)
+def test_a_name_with_a_zone_from_a_parameter_is_legal(name: Any) -> None:
+    assert found(Hot=express(name, {"Ref": "Zone"})) == []
+
+
+def test_what_a_template_must_write_is_missed() -> None:
+    bare = {"Type": "AWS::S3Express::DirectoryBucket", "Properties": {}}
+    assert found(Hot=bare) == [("Hot", "express-required")]
+    assert found(Hot={"Type": "AWS::S3Express::DirectoryBucket"}) == [("Hot", "express-required")]
+    assert found(Hot={"Type": "AWS::S3Express::DirectoryBucket", "Properties": {"Fn::Transform": {}}}) == []
+    assert found(Fs=file_system(SubnetIds=None)) == [("Fs", "lustre-required")]
+    assert ("Fs", "lustre-required") in found(Fs=file_system(FileSystemType=None))
+    for name in ("FileSystemPath", "DataRepositoryPath", "FileSystemId"):
+        own = link()
+        del own["Properties"][name]
+        assert found(Fs=file_system(), Link=own) == [("Link", "link-required")]
+
+
+def test_what_a_template_cannot_write_is_said() -> None:
+    squash = {"RootSquashConfiguration": {"RootSquash": "65534:65534"}}
+    assert found(Fs=file_system(squash)) == [("Fs", "lustre-root-squash-template")]
+    assert found(Fs=file_system(FileSystemType="LUSTER")) == [("Fs", "lustre-file-system-type")]
+    assert found(Fs=file_system(FileSystemType={"Ref": "Type"})) == []
+
+
+ELSEWHERE = {"StringNotEquals": {"aws:SourceVpc": "vpc-1"}}
+FREEZE = [{"StorageClass": "GLACIER", "TransitionInDays": 1}]
+
+
+def denial(condition: Any = None, *, bucket: Any, **statement: Any) -> dict[str, Any]:
+    given = {"Effect": "Deny", "Principal": "*", "Action": "s3:*", "Resource": "*", **statement}
+    document = {"Statement": [{**given, "Condition": ELSEWHERE if condition is None else condition}]}
+    return {"Type": "AWS::S3::BucketPolicy", "Properties": {"Bucket": bucket, "PolicyDocument": document}}
+
+
+@pytest.mark.parametrize(
+    ("bucket", "repository"),
+    [
+        ({"Ref": "Parameter"}, {"Fn::Sub": "s3://${Parameter}/x/"}),
+        ({"Fn::Sub": "${Parameter}"}, {"Fn::Join": ["", ["s3://", {"Ref": "Parameter"}, "/x/"]]}),
+        ("literal", "s3://literal/x/"),
+        ({"Fn::ImportValue": "Lake"}, {"Fn::Sub": ["s3://${B}/x/", {"B": {"Fn::ImportValue": "Lake"}}]}),
+    ],
+)
+def test_policies_and_notifications_of_a_bucket_that_is_only_named_count(bucket: Any, repository: Any) -> None:
+    notifications = {"Type": "Custom::S3BucketNotifications", "Properties": {"BucketName": bucket, "Managed": True}}
+    own = link("/a", repository, **IMPORTING)
+    resources = {"Fs": file_system(), "Link": own, "Policy": denial(bucket=bucket), "Notify": notifications}
+    assert found(**resources) == [("Policy", "link-source-vpc"), ("Notify", "link-notifications")]
+    other = {"Policy": denial(bucket="other"), "Notify": {**notifications, "Properties": {"BucketName": "other"}}}
+    assert found(**resources | other) == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "condition", "legal"),
+    [
+        ({}, {"StringEquals": {"aws:SourceVpc": "vpc-1"}}, True),
+        ({}, {"StringLike": {"aws:SourceVpce": ["vpce-1"]}}, True),
+        ({}, {"StringNotEqualsIfExists": {"aws:sourceVpce": "vpce-1"}}, False),
+        ({}, {"StringEqualsIfExists": {"aws:SourceVpc": "vpc-1"}}, False),
+        ({}, {"Null": {"aws:SourceVpc": True}}, False),
+        ({}, {"Null": {"aws:SourceVpc": "false"}}, True),
+        ({}, {"NotIpAddress": {"aws:VpcSourceIp": "10.0.0.0/8"}}, False),
+        ({"Action": "s3:PutBucketPolicy"}, ELSEWHERE, True),
+        ({"Action": ["s3:PutBucketPolicy", "s3:Get*"]}, ELSEWHERE, False),
+        ({"Action": "*"}, ELSEWHERE, False),
+        ({"Action": None, "NotAction": "s3:PutBucketPolicy"}, ELSEWHERE, False),
+        ({"Action": None, "NotAction": "s3:*"}, ELSEWHERE, True),
+        ({"Effect": "Allow"}, ELSEWHERE, True),
+        ({}, {**ELSEWHERE, "Bool": {"aws:PrincipalIsAWSService": "false"}}, True),
+    ],
+)
+def test_only_denials_that_keep_fsx_out_count(statement: dict[str, Any], condition: Any, legal: bool) -> None:
+    policy = denial(condition, bucket="lake", **statement)
+    rules = found(Fs=file_system(), Link=link("/a", "s3://lake/x/"), Policy=policy)
+    assert rules == ([] if legal else [("Policy", "link-source-vpc")])
+
+
+def test_an_import_that_is_turned_off_leaves_notifications_alone() -> None:
+    bucket = {"Type": "AWS::S3::Bucket", "Properties": {"NotificationConfiguration": {}}}
+    for events, expected in (([], []), (["NEW"], [("Lake", "link-notifications")])):
+        own = link("/a", {"Fn::Sub": "s3://${Lake}/x/"}, S3={"AutoImportPolicy": {"Events": events}})
+        assert found(Fs=file_system(), Link=own, Lake=bucket) == expected
+
+
+def test_buckets_behind_import_paths_and_archive_tiers_count() -> None:
+    rule = {"Status": "Enabled", "Transitions": FREEZE}
+    frozen = {"Type": "AWS::S3::Bucket", "Properties": {"LifecycleConfiguration": {"Rules": [rule]}}}
+    tiers = {"Id": "a", "Status": "Enabled", "Tierings": [{"AccessTier": "DEEP_ARCHIVE_ACCESS", "Days": 180}]}
+    archived = {"Type": "AWS::S3::Bucket", "Properties": {"IntelligentTieringConfigurations": [tiers]}}
+    legacy = {
+        "DeploymentType": "SCRATCH_2",
+        "PerUnitStorageThroughput": None,
+        "MetadataConfiguration": None,
+        "ImportPath": {"Fn::Sub": "s3://${Lake}/x"},
+    }
+    for bucket in (frozen, archived):
+        own = link("/a", {"Fn::Sub": "s3://${Lake}/x/"})
+        assert found(Fs=file_system(), Link=own, Lake=bucket) == [("Lake", "link-glacier")]
+        assert found(Fs=file_system(legacy, StorageCapacity=1200), Lake=bucket) == [("Lake", "link-glacier")]
+
+
+def test_links_of_one_condition_exist_together() -> None:
+    one, two = {**link("/a"), "Condition": "Big"}, {**link("/a", "s3://bucket/b/"), "Condition": "Big"}
+    assert found(Fs=file_system(), A=one, B=two) == [("B", "link-path-overlap")]
+    nine = {f"L{n}": {**link(f"/{n}", f"s3://b{n}/"), "Condition": "Big"} for n in range(9)}
+    assert found(Fs=file_system(), **nine) == [("L8", "link-count")]
+    always = link("/a", "s3://bucket/b/")
+    assert found(Fs=file_system(), A=one, B=always) == [("A", "link-path-overlap")]
+
+
+def test_a_conditional_link_forbids_backups_and_that_is_said() -> None:
+    resources = {"Fs": file_system({"AutomaticBackupRetentionDays": 7}), "A": {**link(), "Condition": "Big"}}
+    assert found(**resources) == [("Fs", "lustre-backups")]
+    assert "Fs: taken as linked, though conditional: A" in skipped(**resources)
+
+
+def test_the_root_stands_alone_beside_a_path_that_is_not_known() -> None:
+    resources = {"A": link("/", "s3://a/"), "B": link({"Ref": "Path"}, "s3://b/")}
+    assert found(Fs=file_system(), **resources) == [("B", "link-root")]
+
+
+@pytest.mark.parametrize(
+    "destination",
+    [
+        {"Fn::GetAtt": ["Logs", "Arn"]},
+        {"Ref": "Logs"},
+        {"Fn::Sub": "arn:${AWS::Partition}:logs:${AWS::Region}:${AWS::AccountId}:log-group:${Logs}"},
+        {"Fn::Select": [0, [{"Fn::GetAtt": ["Logs", "Arn"]}]]},
+    ],
+)
+def test_a_log_group_of_the_template_is_followed(destination: Any) -> None:
+    system = file_system({"LogConfiguration": {"Level": "WARN_ONLY", "Destination": destination}})
+
+    def group(**properties: Any) -> dict[str, Any]:
+        return {"Type": "AWS::Logs::LogGroup", "Properties": properties}
+
+    assert found(Fs=system, Logs=group(LogGroupName="/aws/fsx/a")) == []
+    assert skipped(Fs=system, Logs=group(LogGroupName="/aws/fsx/a")) == ()
+    assert found(Fs=system, Logs=group(LogGroupName="/logs/a")) == [("Fs", "lustre-log-group")]
+    assert found(Fs=system, Logs=group(LogGroupName={"Fn::Sub": "/aws/${P}"})) == [("Fs", "lustre-log-group")]
+    assert found(Fs=system, Logs=group()) == [("Fs", "lustre-log-group")]
+    unknown = group(LogGroupName={"Ref": "Name"})
+    assert found(Fs=system, Logs=unknown) == []
+    assert "Fs.logging.group: known only at deployment" in skipped(Fs=system, Logs=unknown)
+
+
+def test_a_literal_log_group_is_of_the_partition() -> None:
+    for partition, region, expected in (
+        ("aws", "us-east-1", []),
+        ("aws-cn", "us-east-1", [("Fs", "lustre-log-group")]),
+        ("${AWS::Partition}", "us-east-1", []),
+    ):
+        arn = f"arn:{partition}:logs:{region}:111122223333:log-group:/aws/fsx/a"
+        logs = {"Level": "WARN_ONLY", "Destination": {"Fn::Sub": arn}}
+        assert found(Fs=file_system({"LogConfiguration": logs})) == expected
+
+
+LIFECYCLE = {"LifecycleConfiguration": {"Rules": [{"Status": "Enabled", "ExpirationInDays": 3}]}}
+SERVICE = {"Service": "lifecycle.s3.amazonaws.com"}
+
+
+def session(action: Any = "s3express:CreateSession", mode: str | None = None, **more: Any) -> dict[str, Any]:
+    condition = {} if mode is None else {"Condition": {"StringEquals": {"s3express:SessionMode": mode}}}
+    return {"Effect": "Allow", "Principal": SERVICE, "Action": action, "Resource": "*", **condition, **more}
+
+
+@pytest.mark.parametrize(
+    ("statements", "granted"),
+    [
+        ([session()], True),
+        ([session(mode="ReadWrite")], True),
+        ([session(mode="ReadOnly")], False),
+        ([session(mode="ReadOnly"), session(mode="ReadWrite")], True),
+        ([session("s3express:Create*")], True),
+        ([session("s3express:*")], True),
+        ([session(["s3express:GetBucketPolicy"])], False),
+        ([session(Principal="*")], True),
+        ([session(Principal={"AWS": "*"})], True),
+        ([session(Principal={"Service": "ec2.amazonaws.com"})], False),
+        ([session(), session(Effect="Deny", Principal="*")], False),
+        ([session(Effect="Deny", Principal="*", mode="ReadWrite"), session()], False),
+        ([session(Effect="Deny", Principal="*", mode="ReadOnly"), session()], True),
+        (
+            [
+                session(),
+                session("*", Effect="Deny", Principal="*", Condition={"Bool": {"aws:SecureTransport": "false"}}),
+            ],
+            True,
+        ),
+        ([session(Condition={"StringNotEquals": {"s3express:SessionMode": "ReadOnly"}})], True),
+        ([session(Condition={"StringNotEquals": {"s3express:SessionMode": "ReadWrite"}})], False),
+    ],
+)
+def test_lifecycle_needs_sessions_that_write(statements: list[Any], granted: bool) -> None:
+    policy = {
+        "Type": "AWS::S3Express::BucketPolicy",
+        "Properties": {"Bucket": {"Ref": "Hot"}, "PolicyDocument": {"Statement": statements}},
+    }
+    expected = [] if granted else [("Hot", "express-lifecycle-grant")]
+    assert found(Hot=express(**LIFECYCLE), Policy=policy) == expected
+
+
+def test_a_reference_to_an_alias_is_no_key() -> None:
+    by_default = {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": {"Ref": "Alias"}}
+    encryption = {"ServerSideEncryptionConfiguration": [{"ServerSideEncryptionByDefault": by_default}]}
+    alias = {"Type": "AWS::KMS::Alias", "Properties": {"AliasName": "alias/a", "TargetKeyId": "k"}}
+    key = {"Type": "AWS::KMS::Key", "Properties": {}}
+    assert found(Hot=express(BucketEncryption=encryption), Alias=alias) == [("Hot", "express-kms-key")]
+    assert found(Hot=express(BucketEncryption=encryption), Alias=key) == []
+
+
+def test_an_access_point_is_in_the_zone_of_its_bucket() -> None:
+    def point(zone: str, bucket: Any) -> dict[str, Any]:
+        name = f"ab--{zone}--xa-s3"
+        return {"Type": "AWS::S3Express::AccessPoint", "Properties": {"Name": name, "Bucket": bucket}}
+
+    for bucket in ({"Ref": "Hot"}, "data--use1-az4--x-s3"):
+        assert found(Hot=express(), Point=point("use1-az4", bucket)) == []
+        assert found(Hot=express(), Point=point("use1-az5", bucket)) == [("Point", "express-access-point-zone")]
+
+
+def test_events_that_are_no_list_are_refused() -> None:
+    own = link(S3={"AutoImportPolicy": {"Events": "NEW"}})
+    assert found(Fs=file_system(), Link=own) == [("Link", "link-events")]
+
+
+def test_nested_stacks_are_said() -> None:
+    nested = {"Type": "AWS::CloudFormation::Stack", "Properties": {"TemplateURL": "https://example.com"}}
+    assert any(note.startswith("Child: nested stack") for note in skipped(Child=nested))
+
+
+#: One resource of every type that is looked into, with every property that is read.
+EVERYTHING: dict[str, Any] = {
+    "Fs": file_system(
+        {
+            "LogConfiguration": {"Level": "WARN_ONLY", "Destination": {"Ref": "Logs"}},
+            "ImportPath": "s3://bucket/a",
+            "ExportPath": "s3://bucket/b",
+            "DataReadCacheConfiguration": {"SizingMode": "NO_CACHE", "SizeGiB": 1},
+            "EfaEnabled": True,
+            "AutomaticBackupRetentionDays": 1,
+            "ImportedFileChunkSize": 1,
+            "AutoImportPolicy": "NEW",
+            "DriveCacheType": "READ",
+            "ThroughputCapacity": 4000,
+        },
+        KmsKeyId="k",
+        Tags=[{"Key": "a", "Value": "b"}],
+        SecurityGroupIds=[{"Ref": "Group"}],
+        BackupId="backup-1",
+    ),
+    "Link": link("/a", {"Fn::Sub": "s3://${Lake}/x/"}, ImportedFileChunkSize=1, **IMPORTING),
+    "Lake": {
+        "Type": "AWS::S3::Bucket",
+        "Properties": {
+            "BucketName": "bucket",
+            "LifecycleConfiguration": {"Rules": [{"Status": "Enabled", "Prefix": "x", "Transitions": FREEZE}]},
+            "IntelligentTieringConfigurations": [
+                {"Status": "Enabled", "Tierings": [{"AccessTier": "DEEP_ARCHIVE_ACCESS"}]}
+            ],
+            "NotificationConfiguration": {},
+        },
+    },
+    "Policy": denial(bucket={"Ref": "Lake"}),
+    "Notify": {"Type": "Custom::S3BucketNotifications", "Properties": {"BucketName": {"Ref": "Lake"}, "Managed": True}},
+    "Hot": express(
+        "data--use1-az4--x-s3",
+        BucketEncryption={
+            "ServerSideEncryptionConfiguration": [
+                {"ServerSideEncryptionByDefault": {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": "k"}}
+            ]
+        },
+        **LIFECYCLE,
+    ),
+    "HotPolicy": {
+        "Type": "AWS::S3Express::BucketPolicy",
+        "Properties": {"Bucket": {"Ref": "Hot"}, "PolicyDocument": {"Statement": [session(mode="ReadWrite")]}},
+    },
+    "Point": {"Type": "AWS::S3Express::AccessPoint", "Properties": {"Name": "a", "Bucket": {"Ref": "Hot"}}},
+    "Logs": {"Type": "AWS::Logs::LogGroup", "Properties": {"LogGroupName": "/aws/fsx/a"}},
+    "Group": {
+        "Type": "AWS::EC2::SecurityGroup",
+        "Properties": {"SecurityGroupIngress": [{"IpProtocol": "-1", "SourceSecurityGroupId": {"Ref": "Group"}}]},
+    },
+    "Alias": {"Type": "AWS::KMS::Alias", "Properties": {"AliasName": "alias/a"}},
+    "Child": {"Type": "AWS::CloudFormation::Stack", "Properties": {"TemplateURL": "u"}},
+}
+
+
+def places(node: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the path of every value in a document."""
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    return [path, *(place for key, item in items for place in places(item, (*path, key)))]
+
+
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from(["Hot", "*", "${A}"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.text(max_size=5)
+            | st.sampled_from(["Ref", "Fn::Sub", "Fn::GetAtt", "Fn::Join", "Fn::If", "Events", "Statement", "Service"])
+            | st.sampled_from(["AutoImportPolicy", "Condition", "StringNotEquals", "Rules", "Action", "AWS", "Mode"]),
+            inner,
+            max_size=3,
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.sampled_from(places(EVERYTHING)), ANYTHING)
+@settings(max_examples=400, deadline=None)
+def test_any_value_anywhere_gives_findings_or_notes_never_an_exception(place: tuple[Any, ...], value: Any) -> None:
+    template: Any = {"Resources": copy.deepcopy(EVERYTHING)}
+    node, key = template, "Resources"
+    for step in place:
+        node, key = node[key], step
+    node[key] = value
+    report = check_template(template, region="us-east-1")
+    assert all(len(found.finding.message) <= 200 for found in report.findings)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from training_storage.planning.catalog.limits import lustre_limits
 from training_storage.planning.legality import (
     clients,
+    declared,
     engines,
     express,
     links,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from training_storage.planning.legality.clients import EfaClients
+    from training_storage.planning.legality.declared import Declaration
     from training_storage.planning.legality.engines import Engine
     from training_storage.planning.legality.express import AccessPoint, DirectoryBucket, ExpressPolicy
     from training_storage.planning.legality.finding import Finding, Rule
@@ -86,6 +88,21 @@ def check_efa_clients(given: EfaClients) -> tuple[Finding, ...]:
     return _run(clients.RULES, given)
 
 
+def check_declared_file_system(given: Declaration) -> tuple[Finding, ...]:
+    """Return what a template must write of a file system, and what it cannot."""
+    return _run(declared.FILE_SYSTEM_RULES, given)
+
+
+def check_declared_link(given: Declaration) -> tuple[Finding, ...]:
+    """Return what a template must write of a link."""
+    return _run(declared.LINK_RULES, given)
+
+
+def check_declared_directory_bucket(given: Declaration) -> tuple[Finding, ...]:
+    """Return what a template must write of a directory bucket."""
+    return _run(declared.DIRECTORY_BUCKET_RULES, given)
+
+
 def lacks(system: FileSystem) -> tuple[str, ...]:
     """Return what a file system cannot do that PERSISTENT_2 on SSD can, in words."""
     missing = []
@@ -115,6 +132,9 @@ def rules() -> Mapping[str, Rule[Any]]:
         clients.RULES,
         shared_key.RULES,
         engines.RULES,
+        declared.FILE_SYSTEM_RULES,
+        declared.LINK_RULES,
+        declared.DIRECTORY_BUCKET_RULES,
         (security_groups.efa_group,),
     )
     return {rule.id: rule for group in groups for rule in group}

@@ -10,6 +10,7 @@ from training_storage.planning import catalog
 from training_storage.planning.catalog.limits import express_naming
 from training_storage.planning.catalog.regions import ZONE_ID_ALLOWED, ZONE_ID_REMEDY
 from training_storage.planning.legality.finding import Number, Problem, Text, Unknown, Words, is_whole, listed, rule
+from training_storage.planning.legality.intrinsics import without_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +23,7 @@ _ZONES = "S3 guide, directory-bucket-az-networking"
 _ZONE_ID = re.compile(r"[a-z]{2,5}\d+(-[a-z]{3}\d+)?-az\d+")
 _LOCAL_ZONE_ID = re.compile(r"[a-z]{2,5}\d+-[a-z]{3}\d+-az\d+")
 _BASE = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
-_FULL = re.compile(r"(?P<base>.*)--(?P<zone>[a-z0-9-]+?)--x-s3", re.DOTALL)
+_FULL = re.compile(r"(?P<base>.*)--(?P<zone>(\$\{[^}]*\}|[a-z0-9-])+?)--x-s3", re.DOTALL)
 _BASE_MINIMUM = 1
 
 
@@ -94,9 +95,10 @@ class ExpressPolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class AccessPoint:
-    """An access point of a directory bucket."""
+    """An access point of a directory bucket; `zone_id` is the bucket's zone, where it is known."""
 
     name: Text = None
+    zone_id: Text = None
 
 
 @rule("express-name-suffix", source=_NAMING)
@@ -133,8 +135,10 @@ def name_zone(bucket: DirectoryBucket) -> Iterator[Problem]:
 def name_form(bucket: DirectoryBucket) -> Iterator[Problem]:
     """Require that the name has lowercase letters, digits and hyphens, and no reserved prefix or second suffix."""
     base, naming = bucket.base(), express_naming()
-    if base is None or "${" in base:
+    if base is None:
         return
+    # A part that is known only at deployment may be anything legal; the rest is looked at.
+    base = without_unknown(base)
     reserved = base.startswith(naming.reserved_prefixes) or base.endswith("-x-s3")
     if _BASE.fullmatch(base) and not reserved:
         return
@@ -173,7 +177,7 @@ def name_length(bucket: DirectoryBucket) -> Iterator[Problem]:
 def zone_form(bucket: DirectoryBucket) -> Iterator[Problem]:
     """Require that the location is a zone id, not a zone name."""
     zone = bucket.zone_id
-    if isinstance(zone, str) and not _ZONE_ID.fullmatch(zone):
+    if isinstance(zone, str) and "${" not in zone and not _ZONE_ID.fullmatch(zone):
         yield Problem(
             what="zone_id",
             allowed=f"be {ZONE_ID_ALLOWED}",
@@ -352,6 +356,23 @@ def access_point(point: AccessPoint) -> Iterator[Problem]:
         )
 
 
+@rule("express-access-point-zone", source="CloudFormation, AWS::S3Express::AccessPoint Name")
+def access_point_zone(point: AccessPoint) -> Iterator[Problem]:
+    """Require that an access point names the zone of its bucket."""
+    suffix = express_naming().access_point_suffix
+    if not isinstance(point.name, str) or not isinstance(point.zone_id, str) or "${" in point.zone_id:
+        return
+    named = re.search(rf"--([a-z0-9-]+?){suffix}$", point.name)
+    if named is not None and not point.name.endswith(f"--{point.zone_id}{suffix}"):
+        yield Problem(
+            what="access_point_name",
+            allowed=f"end with --{point.zone_id[:20]}{suffix}, the zone of its bucket",
+            got=point.name,
+            remedy="an access point is in the zone of its bucket",
+            location="Name",
+        )
+
+
 BUCKET_RULES = (
     name_suffix,
     name_zone,
@@ -367,4 +388,4 @@ BUCKET_RULES = (
     features,
 )
 POLICY_RULES = (policy,)
-ACCESS_POINT_RULES = (access_point,)
+ACCESS_POINT_RULES = (access_point, access_point_zone)

@@ -21,6 +21,9 @@ _PATH = re.compile(r"/|(/[^/\0\r\n\x85\u2028\u2029]+)+/?")
 _PATH_MAXIMUM = 4096
 _REPOSITORY = re.compile(r"s3://(?P<bucket>[^/\s]+)(?P<prefix>(/.*)?)", re.DOTALL)
 _GLACIER = ("GLACIER", "DEEP_ARCHIVE")
+#: Access tiers of S3 Intelligent-Tiering whose objects must be restored before they can be read.
+_ARCHIVE_TIERS = ("ARCHIVE_ACCESS", "DEEP_ARCHIVE_ACCESS")
+_BUCKET_NAME = re.compile(r"[a-z0-9.-]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +84,7 @@ class LinkedBucket:
     prefixes
         The linked prefixes, each ending with a slash; "" for the whole bucket.
     transitions
-        Storage class and prefix of each enabled lifecycle transition.
+        Storage class or access tier and prefix of each enabled transition, by lifecycle or S3 Intelligent-Tiering.
     source_vpc_conditions
         Condition keys of its bucket policy that look at the caller's VPC.
     notifications
@@ -122,6 +125,8 @@ def prefix_form(link: Link) -> Iterator[Problem]:
     match = _REPOSITORY.fullmatch(without_unknown(path))
     if match is None or "//" in match["prefix"]:
         allowed, remedy = "have the form s3://bucket/prefix/", "write s3:// first and no slash twice"
+    elif not _BUCKET_NAME.fullmatch(match["bucket"]):
+        allowed, remedy = "name a bucket", "bucket names have lowercase letters, digits, dots and hyphens"
     elif match["bucket"].endswith(express_naming().suffix):
         allowed, remedy = "name a general purpose bucket", "a directory bucket cannot be linked"
     else:
@@ -226,12 +231,14 @@ def count(beside: LinkBeside) -> Iterator[Problem]:
 def root(beside: LinkBeside) -> Iterator[Problem]:
     """Require that the path "/" is linked alone or not at all."""
     for other in beside.others:
+        # "/" is alone whatever the other path is, one that is known only at deployment included.
         ours, theirs = _directory(beside.link.file_system_path), _directory(other.file_system_path)
-        if ours is not None and theirs is not None and "/" in (ours, theirs):
+        if "/" in (ours, theirs):
+            paths = [_called(link.file_system_path) for link in (beside.link, other)]
             yield Problem(
                 what="file_system_path '/'",
                 allowed="be the only data repository association of a file system",
-                got=Words(f"{beside.link.file_system_path} beside {other.file_system_path}"),
+                got=Words(" beside ".join(paths)),
                 remedy="link directories such as '/datasets' instead",
                 location="FileSystemPath",
             )
@@ -275,10 +282,11 @@ def glacier(bucket: LinkedBucket) -> Iterator[Problem]:
     """Require that no lifecycle moves linked objects to classes whose reads fail: Glacier Flexible, Deep Archive."""
     for storage_class, prefix in bucket.transitions:
         touched = [linked for linked in bucket.prefixes if linked.startswith(prefix) or prefix.startswith(linked)]
-        if storage_class in _GLACIER and touched:
+        if storage_class in (*_GLACIER, *_ARCHIVE_TIERS) and touched:
+            tiers = _ARCHIVE_TIERS if storage_class in _ARCHIVE_TIERS else _GLACIER
             yield Problem(
                 what="storage_class",
-                allowed=f"not be {' or '.join(_GLACIER)} under a linked prefix",
+                allowed=f"not be {' or '.join(tiers)} under a linked prefix",
                 got=Words(f"{storage_class} of {prefix or 'the whole bucket'}"),
                 remedy="use GLACIER_IR, INTELLIGENT_TIERING or STANDARD_IA",
                 location="LifecycleConfiguration.Rules",
@@ -309,6 +317,10 @@ def notifications(bucket: LinkedBucket) -> Iterator[Problem]:
             remedy="it overwrites FSx's own entry; add them to an imported bucket, which keeps foreign entries",
             location="NotificationConfiguration",
         )
+
+
+def _called(path: str | Unknown | None) -> str:
+    return path if isinstance(path, str) else "another link"
 
 
 def _directory(path: str | Unknown | None) -> str | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from training_storage.planning import catalog
 from training_storage.planning.catalog.limits import lustre_limits
-from training_storage.planning.legality.finding import Problem, Unknown, is_whole, listed, rule
+from training_storage.planning.legality.finding import Problem, Unknown, Words, is_whole, listed, rule
 from training_storage.planning.legality.lustre_spec import PERSISTENT, SCRATCH, TIERING, FileSystem
 
 if TYPE_CHECKING:
@@ -230,4 +230,17 @@ def _price(system: FileSystem, grid: CapacityGrid) -> str:
     return "" if price is None else f" ({grid.step} cost ${price * grid.step:,.0f} a month)"
 
 
-RULES = (deployment_type, storage_type, throughput, capacity, capacity_elastic, throughput_capacity)
+@rule("lustre-from-backup", source="FSx guide, using-backups; CloudFormation, AWS::FSx::FileSystem BackupId")
+def from_backup(system: FileSystem) -> Iterator[Problem]:
+    """Require that only persistent file systems are made from backups."""
+    if system.from_backup and system.deployment_type in SCRATCH:
+        yield Problem(
+            what="backup_id",
+            allowed=f"be left out for {system.deployment_type}",
+            got=Words("a backup"),
+            remedy="backups are of persistent file systems, and restore to the same type",
+            location="BackupId",
+        )
+
+
+RULES = (from_backup, deployment_type, storage_type, throughput, capacity, capacity_elastic, throughput_capacity)

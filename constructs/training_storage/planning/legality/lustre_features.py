@@ -120,6 +120,25 @@ def metadata_iops(system: FileSystem) -> Iterator[Problem]:
         )
 
 
+@rule("lustre-metadata-iops-minimum", source=f"{_METADATA}.Iops; FSx guide, performance; docs/decisions/0005")
+def metadata_iops_minimum(system: FileSystem) -> Iterator[Problem]:
+    """Require that provisioned metadata IOPS on SSD are not fewer than AUTOMATIC gives at the capacity."""
+    metadata, capacity = system.metadata, system.storage_capacity_gib
+    if not isinstance(metadata, MetadataConfiguration) or metadata.mode != "USER_PROVISIONED":
+        return
+    if system.storage_type != "SSD" or not is_whole(capacity) or not is_whole(metadata.iops):
+        return
+    least = catalog.lustre.automatic_metadata_iops(capacity)
+    if metadata.iops in catalog.lustre.metadata_iops_steps() and metadata.iops < least:
+        yield Problem(
+            what="metadata_iops",
+            allowed=f"be at least {least} at {capacity} GiB, what AUTOMATIC gives",
+            got=metadata.iops,
+            remedy=f"use {least} or mode AUTOMATIC",
+            location="LustreConfiguration.MetadataConfiguration.Iops",
+        )
+
+
 @rule("lustre-efa-type", source='FSx error: "EFA is only supported for PERSISTENT_2 filesystems with metadata …"')
 def efa_type(system: FileSystem) -> Iterator[Problem]:
     """Require that EFA needs PERSISTENT_2."""
@@ -256,6 +275,7 @@ RULES = (
     metadata_type,
     metadata_mode,
     metadata_iops,
+    metadata_iops_minimum,
     efa_flag,
     efa_type,
     efa_metadata,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _CONFIGURATION = "FSx API, CreateFileSystemLustreConfiguration"
 _MAINTENANCE = re.compile(r"[1-7]:([01]\d|2[0-3]):[0-5]\d")
-_IMPORT_PATH = re.compile(r"s3://[^/\s]+(/.*)?", re.DOTALL)
+_IMPORT_PATH = re.compile(r"s3://(?P<bucket>[a-z0-9.-]+)(/.*)?", re.DOTALL)
 
 
 @rule("lustre-subnets", source="FSx API, CreateFileSystemRequest.SubnetIds")
@@ -81,7 +81,7 @@ def import_path_form(system: FileSystem) -> Iterator[Problem]:
             what="import_path",
             allowed="have the form s3://bucket/prefix",
             got=path,
-            remedy="write s3:// before the bucket",
+            remedy="write s3:// before the bucket, whose name has lowercase letters, digits, dots and hyphens",
             location="LustreConfiguration.ImportPath",
         )
     others = [("export_path", link.export_path), ("imported_file_chunk_size_mib", link.imported_file_chunk_size_mib)]
@@ -96,6 +96,23 @@ def import_path_form(system: FileSystem) -> Iterator[Problem]:
                 remedy="link with a data repository association instead",
                 location="LustreConfiguration.ImportPath",
             )
+
+
+@rule("lustre-export-path", source=f"{_CONFIGURATION}.ExportPath")
+def export_path(system: FileSystem) -> Iterator[Problem]:
+    """Require that the export path is in the bucket of the import path."""
+    link = system.legacy_link
+    if not isinstance(link.import_path, str) or not isinstance(link.export_path, str):
+        return
+    ours, theirs = (_IMPORT_PATH.fullmatch(path) for path in (link.export_path, link.import_path))
+    if ours is None or (theirs is not None and ours["bucket"] != theirs["bucket"]):
+        yield Problem(
+            what="export_path",
+            allowed="be s3://bucket/prefix in the bucket of import_path",
+            got=link.export_path,
+            remedy="choose another prefix of that bucket, or link with an association",
+            location="LustreConfiguration.ExportPath",
+        )
 
 
 @rule("lustre-import-chunk-size", source=f"{_CONFIGURATION}.ImportedFileChunkSize")
@@ -245,6 +262,14 @@ def log_group(system: FileSystem) -> Iterator[Problem]:
             remedy="use a log group of that Region",
             location=location,
         )
+    elif isinstance(logging.partition, str) and system.region and logging.partition != system.region.partition:
+        yield Problem(
+            what="log_group",
+            allowed=f"be in the partition {system.region.partition} of {system.region.name}",
+            got=logging.partition,
+            remedy="write ${AWS::Partition} instead",
+            location=location,
+        )
 
 
 @rule("lustre-compression", source=f"{_CONFIGURATION}.DataCompressionType")
@@ -334,6 +359,7 @@ RULES = (
     drive_cache,
     import_path,
     import_path_form,
+    export_path,
     import_chunk_size,
     import_policy,
     two_links,

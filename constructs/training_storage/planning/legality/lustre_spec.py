@@ -36,11 +36,12 @@ class ReadCache:
 
 @dataclass(frozen=True, kw_only=True)
 class Logging:
-    """``LustreConfiguration.LogConfiguration``; `group` is the name of the log group within `destination`."""
+    """``LustreConfiguration.LogConfiguration``; name, Region and partition of the log group are its destination's."""
 
     level: Text = None
     group: Text = None
     region: Text = None
+    partition: Text = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +85,8 @@ class FileSystem:
     ----------
     linked
         Whether a data repository association links it.
+    from_backup
+        Whether it is made from a backup, which brings capacity, types and version along.
     region
         The Region; None where it is not known.
     subnets, tags
@@ -104,6 +107,7 @@ class FileSystem:
     read_cache: ReadCache | Unknown | None = None
     legacy_link: LegacyLink = field(default_factory=LegacyLink)
     linked: bool = False
+    from_backup: bool = False
     backup_retention_days: Number = None
     copy_tags_to_backups: Flag = None
     encryption_key: Text = None

@@ -64,7 +64,8 @@ def _check_links(plan: LustrePlan, system: FileSystem) -> list[Finding]:
     for folder in plan.data_repository_associations:
         link = Link(
             file_system_path=folder.file_system_path,
-            data_repository_path=folder.data_repository_path,
+            # A plan writes {data_lake} for a bucket whose name is known only at deployment.
+            data_repository_path=folder.data_repository_path.replace("{", "${"),
             import_events=folder.auto_import_events,
             export_events=folder.auto_export_events,
             file_system=system,

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from training_storage.planning.catalog.limits import express_naming
 from training_storage.planning.legality.express import DirectoryBucket
-from training_storage.planning.legality.finding import UNKNOWN, Flag, Number, Text, Unknown
+from training_storage.planning.legality.finding import UNKNOWN, Flag, Number, Text, Unknown, Words
 from training_storage.planning.legality.intrinsics import is_absent, is_intrinsic, plain_text
 from training_storage.planning.legality.links import Link
 from training_storage.planning.legality.lustre_spec import (
@@ -26,7 +27,7 @@ from training_storage.planning.legality.lustre_spec import (
 if TYPE_CHECKING:
     from training_storage.planning.catalog import Region
 
-_LOG_REGION = re.compile(r"arn:[a-z-]+:logs:(?P<region>[a-z0-9-]+):")
+_LOG_PLACE = re.compile(r"arn:(?P<partition>[a-z-]+|\$\{[^}]*\}):logs:(?P<region>[a-z0-9-]+|\$\{[^}]*\}):")
 
 
 def read_file_system(
@@ -63,7 +64,9 @@ def read_file_system(
             region=region,
         )
     lustre = block or {}
-    return FileSystem(
+    # A backup brings along what is left out here.
+    restored = not is_absent(properties.get("BackupId"))
+    system = FileSystem(
         deployment_type=_kind(lustre, "DeploymentType", "SCRATCH_1"),
         storage_type=_kind(properties, "StorageType", "SSD"),
         storage_capacity_gib=number(properties, "StorageCapacity"),
@@ -92,7 +95,28 @@ def read_file_system(
         subnets=_count(properties, "SubnetIds"),
         tags=_count(properties, "Tags"),
         region=region,
+        from_backup=restored,
     )
+    return _of_backup(system, properties, lustre) if restored else system
+
+
+def _of_backup(system: FileSystem, properties: Mapping[str, Any], lustre: Mapping[str, Any]) -> FileSystem:
+    """Return `system` with UNKNOWN for what its backup decides."""
+    brought: dict[str, Any] = {
+        "storage_capacity_gib": (properties, "StorageCapacity"),
+        "storage_type": (properties, "StorageType"),
+        "file_system_type_version": (properties, "FileSystemTypeVersion"),
+        "deployment_type": (lustre, "DeploymentType"),
+        "per_unit_storage_throughput": (lustre, "PerUnitStorageThroughput"),
+        "throughput_capacity": (lustre, "ThroughputCapacity"),
+        "metadata": (lustre, "MetadataConfiguration"),
+        "drive_cache_type": (lustre, "DriveCacheType"),
+        "read_cache": (lustre, "DataReadCacheConfiguration"),
+    }
+    missing: dict[str, Any] = {
+        field: UNKNOWN for field, (values, name) in brought.items() if is_absent(values.get(name))
+    }
+    return replace(system, **missing)
 
 
 def read_link(
@@ -261,14 +285,16 @@ def _logging(lustre: Mapping[str, Any]) -> Logging | Unknown | None:
     destination = _path(block, "Destination")
     group: Text = destination
     region: Text = None
+    partition: Text = None
     if isinstance(destination, str):
         before, mark, name = destination.partition(":log-group:")
         group = name.removesuffix(":*") if mark else destination
         if group.startswith("${"):
             group = UNKNOWN
-        match = _LOG_REGION.match(f"{before}:")
-        region = match["region"] if mark and match is not None else None
-    return Logging(level=text(block, "Level"), group=group, region=region)
+        match = _LOG_PLACE.match(f"{before}:")
+        if mark and match is not None:
+            region, partition = (None if part.startswith("$") else part for part in match.group("region", "partition"))
+    return Logging(level=text(block, "Level"), group=group, region=region, partition=partition)
 
 
 def _events(policies: Mapping[str, Any], name: str) -> tuple[object, ...] | Unknown:
@@ -276,6 +302,8 @@ def _events(policies: Mapping[str, Any], name: str) -> tuple[object, ...] | Unkn
     if block is None:
         return ()
     events = UNKNOWN if isinstance(block, Unknown) else block.get("Events")
+    if isinstance(events, str):
+        return (Words(f"the text {events!r} instead of a list"),)
     if not isinstance(events, list):
         return UNKNOWN
     return tuple(event if isinstance(event, (str, int, float)) else UNKNOWN for event in events)

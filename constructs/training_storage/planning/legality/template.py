@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from training_storage.planning import catalog
-from training_storage.planning.legality import buckets, engine, security_groups
+from training_storage.planning.legality import buckets, engine, log_groups, security_groups
+from training_storage.planning.legality.declared import (
+    DIRECTORY_BUCKET_REQUIRED,
+    FILE_SYSTEM_REQUIRED,
+    LINK_REQUIRED,
+    Declaration,
+)
 from training_storage.planning.legality.engines import HYPERPOD, PCS, Engine
-from training_storage.planning.legality.express import AccessPoint
-from training_storage.planning.legality.finding import Finding, Unknown, located
-from training_storage.planning.legality.intrinsics import is_intrinsic, symbol
+from training_storage.planning.legality.express import AccessPoint, DirectoryBucket
+from training_storage.planning.legality.finding import Finding, Text, Unknown, located
+from training_storage.planning.legality.intrinsics import is_absent, is_intrinsic, referenced, symbol
+from training_storage.planning.legality.lustre_spec import Logging
 from training_storage.planning.legality.properties import read_directory_bucket, read_file_system, read_link, text
 from training_storage.planning.legality.shared_key import SharedKey
 
@@ -27,6 +34,7 @@ LINK = "AWS::FSx::DataRepositoryAssociation"
 DIRECTORY_BUCKET = "AWS::S3Express::DirectoryBucket"
 ACCESS_POINT = "AWS::S3Express::AccessPoint"
 EXPRESS_POLICY = "AWS::S3Express::BucketPolicy"
+KEY_ALIAS = "AWS::KMS::Alias"
 NESTED_STACK = "AWS::CloudFormation::Stack"
 
 
@@ -64,9 +72,10 @@ class Stack:
         properties = self.resources[logical_id].get("Properties")
         return properties if isinstance(properties, Mapping) and not is_intrinsic(properties) else {}
 
-    def conditional(self, logical_id: str) -> bool:
-        """Whether a resource may not be there."""
-        return "Condition" in self.resources[logical_id]
+    def condition(self, logical_id: str) -> str | None:
+        """Return the condition under which a resource is there; None if it always is."""
+        condition = self.resources[logical_id].get("Condition")
+        return None if condition is None else str(condition)
 
 
 def check_template(
@@ -96,7 +105,8 @@ def check_template(
         if known is not None and resource["Type"] in (PCS, HYPERPOD):
             _add(found, logical_id, engine.check_engine(Engine(resource_type=resource["Type"], region=known)))
     for logical_id, properties in stack.of_type(ACCESS_POINT):
-        _add(found, logical_id, engine.check_access_point(AccessPoint(name=text(properties, "Name"))))
+        point = AccessPoint(name=text(properties, "Name"), zone_id=_zone_of(stack, properties.get("Bucket")))
+        _add(found, logical_id, engine.check_access_point(point))
     stack.skipped += [
         f"{logical_id}: nested stack, whose template is not checked here (check its file too)"
         for logical_id, _ in stack.of_type(NESTED_STACK)
@@ -142,12 +152,21 @@ def _file_systems(
     keys: dict[str, list[str]] = {}
     for logical_id, properties in stack.of_type(FILE_SYSTEM):
         kind = text(properties, "FileSystemType")
+        required = FILE_SYSTEM_REQUIRED if kind == "LUSTRE" else FILE_SYSTEM_REQUIRED[:1]
+        declaration = _declaration(stack, logical_id, required)
+        _add(found, logical_id, engine.check_declared_file_system(declaration))
         if kind != "LUSTRE":
             if isinstance(kind, Unknown):
                 stack.skipped.append(f"{logical_id}.FileSystemType: known only at deployment")
             continue
         own = [link for name in _names_of(logical_id) for link in linked.get(name, [])]
-        system = read_file_system(properties, region=region, linked=any(not stack.conditional(link) for link in own))
+        perhaps = [link for link in own if stack.condition(link) is not None]
+        if perhaps:
+            stack.skipped.append(f"{logical_id}: taken as linked, though conditional: {', '.join(perhaps)}")
+        system = read_file_system(properties, region=region, linked=bool(own))
+        if isinstance(system.logging, Logging):
+            logging = log_groups.resolved(stack, properties, system.logging)
+            system = replace(system, logging=logging)
         _add(found, logical_id, engine.check_file_system(system))
         _add(found, logical_id, security_groups.check_groups(stack, logical_id, system))
         stack.skipped += [f"{logical_id}.{name}: known only at deployment" for name in system.unknown_fields()]
@@ -173,18 +192,26 @@ def _check_links(
     found: list[TemplateFinding],
 ) -> None:
     for group in _groups(linked):
-        before: list[Link] = []
-        for logical_id in group:
+        # Those that are always there come first, so that each conditional one is compared with them.
+        ordered = sorted(group, key=lambda logical_id: stack.condition(logical_id) is not None)
+        before: list[tuple[str | None, Link]] = []
+        for logical_id in ordered:
             properties = stack.properties(logical_id)
+            _add(found, logical_id, engine.check_declared_link(_declaration(stack, logical_id, LINK_REQUIRED)))
             system = systems.get(symbol(properties.get("FileSystemId")))
             link = read_link(properties, file_system=system, file_system_region=region.name if region else None)
             _add(found, logical_id, engine.check_link(link))
             stack.skipped += [f"{logical_id}.{name}: known only at deployment" for name in link.unknown_fields()]
-            if stack.conditional(logical_id):
-                stack.skipped.append(f"{logical_id}: conditional, so not compared with the other links")
-                continue
-            _add(found, logical_id, engine.check_link_beside(link, before))
-            before.append(link)
+            condition = stack.condition(logical_id)
+            together = [other for own, other in before if own is None or own == condition]
+            _add(found, logical_id, engine.check_link_beside(link, together))
+            before.append((condition, link))
+        conditions = list(dict.fromkeys(condition for condition, _ in before if condition is not None))
+        if len(conditions) > 1:
+            stack.skipped.append(
+                f"{', '.join(ordered)}: conditional ({', '.join(conditions)}), so links of one condition are not"
+                " compared with those of another"
+            )
     for logical_id, finding in buckets.check_linked_buckets(stack):
         found.append(TemplateFinding(logical_id=logical_id, finding=finding))
 
@@ -203,10 +230,37 @@ def _check_directory_buckets(stack: Stack, *, region: Region | None, found: list
         names = {f"${{{logical_id}}}", symbol(properties.get("BucketName"))}
         own = [policy for _, policy in policies if symbol(policy.get("Bucket")) in names]
         bucket = read_directory_bucket(properties, region=region, lifecycle_granted=buckets.lifecycle_granted(own))
+        aliases = referenced(properties.get("BucketEncryption")) & dict(stack.of_type(KEY_ALIAS)).keys()
+        if aliases:
+            bucket = replace(bucket, kms_key=f"alias/ (the alias {min(aliases)})")
+        declaration = _declaration(stack, logical_id, DIRECTORY_BUCKET_REQUIRED)
+        _add(found, logical_id, engine.check_declared_directory_bucket(declaration))
         _add(found, logical_id, engine.check_directory_bucket(bucket))
         stack.skipped += [f"{logical_id}.{name}: known only at deployment" for name in bucket.unknown_fields()]
     for logical_id, properties in policies:
         _add(found, logical_id, engine.check_express_policy(buckets.express_policy(properties)))
+
+
+def _declaration(stack: Stack, logical_id: str, required: tuple[str, ...]) -> Declaration:
+    """Return what a resource of the template declares; properties that a function or a loop makes are not missed."""
+    properties = stack.properties(logical_id)
+    lustre = properties.get("LustreConfiguration")
+    given = stack.resources[logical_id].get("Properties")
+    hidden = is_intrinsic(given) or any(str(name).startswith("Fn::") for name in properties)
+    return Declaration(
+        missing=() if hidden else tuple(name for name in required if is_absent(properties.get(name))),
+        file_system_type=text(properties, "FileSystemType"),
+        root_squash=isinstance(lustre, Mapping) and not is_absent(lustre.get("RootSquashConfiguration")),
+    )
+
+
+def _zone_of(stack: Stack, bucket: object) -> Text:
+    """Return the zone of a directory bucket by the template, or by its name."""
+    called = symbol(bucket)
+    for logical_id, properties in stack.of_type(DIRECTORY_BUCKET):
+        if called in (f"${{{logical_id}}}", symbol(properties.get("BucketName"))):
+            return text(properties, "LocationName")
+    return DirectoryBucket(name=called).named_zone()
 
 
 def _add(found: list[TemplateFinding], logical_id: str, findings: tuple[Finding, ...]) -> None:
