@@ -43,13 +43,46 @@ def joined(lines: list[str]) -> str:
 
 
 @pytest.mark.parametrize("fields", JOBS, ids=str)
-def test_no_line_is_wider_than_a_terminal(fields: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("width", "columns"), [(100, 100), (80, 80), (72, 72), (20, 72), (300, 100)])
+def test_no_line_is_wider_than_a_terminal(fields: dict[str, Any], width: int, columns: int) -> None:
     solution = solve(TrainingJob(**fields))
     plan = plan_of(solution)
-    for line in (*report_lines(plan, solution), *explain_lines(solution)):
-        assert len(line) <= 100, line
+    for line in (*report_lines(plan, solution, width=width), *explain_lines(solution, width=width)):
+        assert len(line) <= columns, line
         assert line == line.rstrip()
     assert all(len(line) <= 110 for line in plan.summary_lines())
+
+
+@pytest.mark.parametrize("fields", JOBS, ids=str)
+def test_a_term_is_explained_where_it_comes_up_first_and_only_there(fields: dict[str, Any]) -> None:
+    text = joined(report(**fields))
+    for term, meaning in (
+        (r"prefix(es)?", "beginnings of object names"),
+        (r"metadata IOPS", "files opened and closed per second"),
+        (r"the lake's growth", "archived checkpoints, and replaced ones for a day"),
+    ):
+        first = re.search(rf"\b{term}(?!\w)", text)
+        assert text.count(meaning) == (1 if first else 0), term
+    assert re.search(r"prefix(es)? \(beginnings", text)
+
+
+@pytest.mark.parametrize("fields", [{"instances": 8}, {"instances": 4, "workload": "resnet50"}], ids=str)
+def test_a_plan_on_s3_alone_says_nothing_of_a_file_system_that_it_lacks(fields: dict[str, Any]) -> None:
+    text = joined(report(**fields, interface="object")).split("What would save most")[0]
+    assert "hot capacity" not in text
+    assert "metadata IOPS" not in text
+    assert "next legal value" not in explanation(**fields, interface="object")
+
+
+@pytest.mark.parametrize("instances", [8, 20_000, 100_000])
+def test_no_share_of_the_run_is_above_all_of_it(instances: int) -> None:
+    text = joined(report(instances=instances))
+    shares = [float(found) for found in re.findall(r"([\d.]+) % of the run's GPU bill", text)]
+    assert shares
+    assert max(shares) <= 100
+    hours = re.search(r"; ([\d,.]+) h of the run", text)
+    assert hours is not None
+    assert float(hours[1].replace(",", "")) <= 720
 
 
 @pytest.mark.parametrize("fields", JOBS, ids=str)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,16 +11,20 @@ from training_storage.planning.errors import PlanningError
 from training_storage.planning.plan import Alternative
 from training_storage.planning.selection import EXPRESS, LUSTRE, S3, S3_FILES
 from training_storage.planning.solution import Solution, solve
+from training_storage.planning.text import usd
 from training_storage.planning.units import SECONDS_PER_MINUTE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from training_storage.planning.bill import Line
     from training_storage.planning.configuration import Configuration
     from training_storage.planning.job import TrainingJob
     from training_storage.planning.plan import Cost
     from training_storage.planning.selection import Offer
 
+#: Parts that move less are not worth a word.
+_LEAST_USD = 0.5
 #: Size of a packed shard. Source: the shard advice "2 to 4 GB each".
 PACKED_SHARD_MIB = 2048.0
 #: Names of the run's parts for people.
@@ -43,11 +48,22 @@ def alternatives(solution: Solution) -> tuple[Alternative, ...]:
 
 
 def money_difference(before: Mapping[str, float], after: Mapping[str, float]) -> str:
-    """Return the part of the run that moves the total most, in words: ``waiting accelerators +$1,000``."""
-    sign = 1 if sum(after.values()) >= sum(before.values()) else -1
-    part = max(before, key=lambda name: sign * (after[name] - before[name]))
-    change = after[part] - before[part]
-    return f"{PART_WORDS[part]} {'+' if change >= 0 else '−'}${abs(change):,.0f}"
+    """Return the parts of the run that move, the most first; together they are the difference of the totals.
+
+    For example ``waiting accelerators +$1,000, storage −$20.50``.
+    """
+    changes = {part: after[part] - before[part] for part in before}
+    moved = sorted((part for part, usd in changes.items() if abs(usd) >= _LEAST_USD), key=lambda p: -abs(changes[p]))
+    return ", ".join(
+        f"{PART_WORDS[part]} {'+' if changes[part] > 0 else '−'}{usd(abs(changes[part]))}" for part in moved
+    )
+
+
+def at_whose_prices(solution: Solution, *others: Iterable[Line]) -> str:
+    """Return whose prices stand in for those that the Region lacks, to be said behind compared money; else nothing."""
+    lines = itertools.chain(solution.lines(), *others)
+    names = cost.stand_ins(solution.situation, lines)
+    return f" at the prices of {' and '.join(names)}" if names else ""
 
 
 def sizes(found: Configuration) -> dict[str, object]:
@@ -149,13 +165,12 @@ def _offered(solution: Solution, offer: Offer) -> Alternative:
             why_not=f"{offer.why_not} No checkpoint would ever be complete.",
         )
     money = cost.money(situation=solution.situation, lines=lines)
-    after = cost.ranking_parts(solution.situation, lines)
     return Alternative(
         tiers=offer.tiers,
         configuration={},
         per_month_usd=_month(money),
         run_usd=money.run_usd.total,
-        why_not=_why_not(solution.ranking_parts(), after, offer.why_not),
+        why_not=_why_not(solution, lines, offer.why_not),
     )
 
 
@@ -191,27 +206,29 @@ def _costed(
         configuration={**sizes(other.found), **(extra or {})},
         per_month_usd=_month(money),
         run_usd=money.run_usd.total,
-        why_not=_why_not(solution.ranking_parts(), other.ranking_parts(), why),
+        why_not=_why_not(solution, other.lines(), why),
     )
 
 
 def _month(money: Cost) -> float | None:
     """Return the storage of a month without the cluster."""
     total = 0.0
-    for tier, usd in money.per_month_usd.items():
+    for tier, value in money.per_month_usd.items():
         if tier != "cluster":
-            if usd is None:
+            if value is None:
                 return None
-            total += usd
+            total += value
     return cost.rounded(total)
 
 
-def _why_not(before: Mapping[str, float], after: Mapping[str, float], why: str) -> str:
+def _why_not(solution: Solution, lines: list[Line], why: str) -> str:
+    before, after = solution.ranking_parts(), cost.ranking_parts(solution.situation, lines)
+    whose = at_whose_prices(solution, lines)
     change = sum(after.values()) - sum(before.values())
     if abs(change) < 1:
-        words = "Costs the same over the run."
+        words = f"Costs the same over the run{whose}."
     else:
         verb = "Costs" if change > 0 else "Saves"
         more = " more" if change > 0 else ""
-        words = f"{verb} ${abs(change):,.0f}{more} over the run ({money_difference(before, after)})."
+        words = f"{verb} {usd(abs(change))}{more} over the run{whose} ({money_difference(before, after)})."
     return f"{words} {why}".strip()

@@ -2,9 +2,9 @@
 
 The rule's order, when the narrow way does not do: a wider network path; reads stay on S3 over several addresses and the
 hot tier takes checkpoints only; a file system over the quota, with a warning; refusal. A bigger file system up to the
-quota is part of every step; beyond it only the least size that serves counts. Given budgets for the stall of a save, and
-the rule that a save ends before the next begins, hold in every step. Assumed budgets are targets: they are dropped, with
-a warning, before any of this.
+quota is part of every step; beyond it only the least size that serves counts. Given budgets for a save's stall hold
+in every step, and so does the rule that a save ends before the next begins. Assumed budgets are targets: they are
+dropped, with a warning, before any of this.
 """
 
 from __future__ import annotations

@@ -74,6 +74,16 @@ def ranking_parts(situation: Situation, lines: Iterable[Line]) -> dict[str, floa
     return parts
 
 
+def stand_ins(situation: Situation, lines: Iterable[Line]) -> tuple[str, ...]:
+    """Return whose prices stand in for those that the Region lacks when `lines` are compared; none where none do."""
+    ranking, names = situation.prices.ranking_region, set()
+    for path in {line.price for line in lines if line.amount}:
+        if situation.tariff.price(path) is None and situation.ranking_tariff.price(path) is not None:
+            own = situation.prices.item(region=ranking, path=path) is not None
+            names.add(ranking if own else "Capacity Blocks")
+    return tuple(sorted(names, reverse=True))
+
+
 def money(*, situation: Situation, lines: Iterable[Line]) -> Cost:
     """Return the money of the run's amounts; None where the Region has no price."""
     by_part: dict[str, list[float | None]] = {part: [] for part in PARTS}

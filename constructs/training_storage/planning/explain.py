@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from training_storage.planning import bill, catalog, configuration, defaults, lustre, objects
 from training_storage.planning.selection import EXPRESS, LUSTRE, S3
-from training_storage.planning.text import amount, rows, usd, wrapped
+from training_storage.planning.text import NARROWEST, WIDTH, amount, rows, usd, wrapped
 from training_storage.planning.units import GB, GIB, MIB, SECONDS_PER_DAY, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
 
 if TYPE_CHECKING:
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 Pair = tuple[str, str]
 
 
-def explain_lines(solution: Solution) -> tuple[str, ...]:
-    """Return the formulas with their numbers; at most 100 columns."""
+def explain_lines(solution: Solution, *, width: int = WIDTH) -> tuple[str, ...]:
+    """Return the formulas with their numbers, in `width` columns (72 to 100)."""
+    width = max(NARROWEST, min(WIDTH, width))
     lines = ["How it was calculated"]
     for title, pairs in (
         ("Demand", _demand(solution)),
@@ -29,10 +30,11 @@ def explain_lines(solution: Solution) -> tuple[str, ...]:
         ("Money of the run: amount x price", _money(solution)),
         ("Why this size", _choice(solution)),
     ):
-        text = list(rows(pairs))
+        text = list(rows(pairs, width=width))
         if text:
             lines += ["", f"  {title}", *text]
-    lines += ["", *wrapped("GB are 10^9 bytes, GiB 2^30. Prices are those of the Region; see --json for all fields.")]
+    units = "GB are 10^9 bytes, GiB 2^30. Prices are those of the Region; see --json for all fields."
+    lines += ["", *wrapped(units, width=width)]
     return tuple(lines)
 
 
@@ -99,7 +101,7 @@ def _demand(solution: Solution) -> Iterator[Pair]:
             f"{needs.checkpoint_part_bytes / MIB:.6g} MiB; prefixes = max(ceil(GET/s / 5,500), ceil(PUT/s / 3,500))"
         ),
     )
-    if needs.files_per_s is not None:
+    if needs.files_per_s is not None and solution.found.choice.read_tier == LUSTRE:
         yield (
             "metadata",
             (

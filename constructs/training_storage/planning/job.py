@@ -229,6 +229,11 @@ class TrainingJob:
         parsed: dict[str, Any] = {key: _KINDS[key].parse(key, text) for key, text in values.items()}
         return cls(**parsed)
 
+    @classmethod
+    def field_text(cls, name: str, value: object) -> str:
+        """Return `value` of the field `name` as text that `from_strings` reads."""
+        return _KINDS[name].format(value)
+
     def to_strings(self) -> dict[str, str]:
         """Return the given fields as text; ``from_strings`` reads the same job from it."""
         return {

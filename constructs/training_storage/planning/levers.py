@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from training_storage.planning import lustre
-from training_storage.planning.alternatives import PACKED_SHARD_MIB, money_difference
+from training_storage.planning.alternatives import PACKED_SHARD_MIB, at_whose_prices, money_difference
 from training_storage.planning.errors import PlanningError
 from training_storage.planning.plan import Lever
 from training_storage.planning.selection import LUSTRE, S3
@@ -24,7 +25,7 @@ _WIDER_PATHS = ("ena-multi-ip", *lustre.EFA_PATHS)
 
 @dataclass(frozen=True, kw_only=True)
 class _Change:
-    """One field with another value, and what it means besides money. A value of None leaves the field to the plan."""
+    """One field with another value, and what it means besides money. None stands for what the plan would choose."""
 
     field: str
     value: object
@@ -38,18 +39,25 @@ def levers(solution: Solution) -> tuple[Lever, ...]:
     found = []
     for change in _changes(solution):
         try:
-            changed: dict[str, Any] = {change.field: change.value}
-            other = solve(replace(solution.job, **changed), environment_region=solution.environment_region)
+            value = _chosen(solution, change.field) if change.value is None else change.value
+            # Planned with what is printed: with the field left out the plan may differ.
+            other = _with(solution, change.field, value)
         except PlanningError:
             continue
         after = other.ranking_parts()
         saves = sum(before.values()) - sum(after.values())
         if saves < worth:
             continue
-        value = change.value if change.value is not None else _chosen(other, change.field)
-        words = f"{_system_words(solution, other)}{money_difference(before, after)}. {change.means}"
-        found.append(Lever(change={change.field: value}, saves_run_usd=round(saves, 2), why=words))
+        whose = at_whose_prices(solution, other.lines())
+        words = f"{_system_words(solution, other)}{money_difference(before, after)}{whose}. {change.means}"
+        printed = ",".join(value) if isinstance(value, tuple) else value
+        found.append(Lever(change={change.field: printed}, saves_run_usd=round(saves, 2), why=words))
     return tuple(sorted(found, key=lambda lever: -lever.saves_run_usd))
+
+
+def _with(solution: Solution, field: str, value: object) -> Solution:
+    changed: dict[str, Any] = {field: value}
+    return solve(replace(solution.job, **changed), environment_region=solution.environment_region)
 
 
 def _changes(solution: Solution) -> Iterator[_Change]:
@@ -103,7 +111,9 @@ def _data_changes(solution: Solution) -> Iterator[_Change]:
 def _path_changes(solution: Solution) -> Iterator[_Change]:
     situation = solution.situation
     for path in _WIDER_PATHS:
-        if path == solution.found.path or (path in lustre.EFA_PATHS) != (LUSTRE in solution.found.choice.tiers):
+        # Several addresses serve the object tiers in use, also beside a file system that takes checkpoints only.
+        serves = LUSTRE in solution.found.choice.tiers if path in lustre.EFA_PATHS else bool(solution.found.stores)
+        if path == solution.found.path or not serves:
             continue
         if path in lustre.EFA_PATHS and not lustre.efa_possible(situation, path):
             continue
@@ -119,12 +129,16 @@ def _doubled(solution: Solution, field: str, means: str) -> _Change:
     return _Change(field=field, value=2 * solution.situation.number(field), means=means)
 
 
-def _chosen(other: Solution, field: str) -> object:
-    """Return what the plan chose for a field that was left to it."""
+def _chosen(solution: Solution, field: str) -> object:
+    """Return what the plan chooses for a field that is left to it."""
+    other = _with(solution, field, None)
     if field == "checkpoint_interval_minutes":
-        return float(f"{other.found.result.interval_s / SECONDS_PER_MINUTE:.4g}")
+        minutes = other.found.result.interval_s / SECONDS_PER_MINUTE
+        # Up: a shorter interval might ask for more than the plan delivers.
+        step = 10.0 ** (math.floor(math.log10(minutes)) - 3)
+        return float(f"{math.ceil(minutes / step * (1 - 1e-12)) * step:.4g}")
     if field == "tiers":
-        return ",".join(other.found.choice.tiers)
+        return other.found.choice.tiers
     return lustre.deployment_type(other.situation).name
 
 
@@ -133,5 +147,5 @@ def _system_words(before: Solution, after: Solution) -> str:
     if old is None or new is None or (old.capacity_gib, old.tier) == (new.capacity_gib, new.tier):
         return ""
     return (
-        f"{new.capacity_gib:,} GiB at {new.tier.per_unit} instead of {old.capacity_gib:,} GiB at {old.tier.per_unit}: "
+        f"{new.capacity_gib:,} GiB at {new.tier.per_unit} instead of {old.capacity_gib:,} GiB at {old.tier.per_unit}; "
     )

@@ -8,42 +8,49 @@ from training_storage.planning import configuration, defaults, lustre, objects, 
 from training_storage.planning.alternatives import PART_WORDS
 from training_storage.planning.bill import IDLE
 from training_storage.planning.demand import part_words
-from training_storage.planning.selection import EXPRESS, S3
-from training_storage.planning.text import amount, percent, rows, usd, wrapped
-from training_storage.planning.units import GB
+from training_storage.planning.job import TrainingJob
+from training_storage.planning.selection import EXPRESS, LUSTRE, S3
+from training_storage.planning.text import WIDTH, Page, amount, percent, usd
+from training_storage.planning.units import GB, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from training_storage.planning.plan import StoragePlan
+    from training_storage.planning.plan import Lever, StoragePlan
     from training_storage.planning.solution import Solution
 
 
-def report_lines(plan: StoragePlan, solution: Solution) -> tuple[str, ...]:
-    """Return the report of `plan`, which `solution` was made into; at most 100 columns."""
-    job = plan.job
+def report_lines(plan: StoragePlan, solution: Solution, *, width: int = WIDTH) -> tuple[str, ...]:
+    """Return the report of `plan`, which `solution` was made into, in `width` columns (72 to 100)."""
+    job, page = plan.job, Page(width=width)
     head = (
         f"Training storage for {job.instances:,} x {job.instance_type} "
         f"({solution.situation.accelerators:,} accelerators) in {plan.region}, {plan.zone_id or 'no zone yet'}"
     )
-    sections: list[tuple[str, Iterable[str]]] = [
-        ("Tiers and why", rows(zip(plan.selection.rules, plan.selection.reasons, strict=True))),
-        ("Sizes, and what set each", rows(_sizes(plan, solution))),
-        ("Demand", rows(_demand(plan, solution))),
-        ("Cost", _cost(plan, solution)),
-        ("Where data lives", _placement(plan)),
-        ("What would save most", _levers(plan)),
-        ("Alternatives, and why not", _alternatives(plan)),
-        ("Assumed, because it was not given", _assumed(plan)),
-        ("Quotas of the account", _quotas(plan)),
-        ("Warnings", [line for warning in plan.warnings for line in wrapped(warning, first="  - ")]),
-    ]
-    lines = [head]
+    reasons = zip(plan.selection.rules, plan.selection.reasons, strict=True)
+    # In this order, because a page says what a term means where it comes up first.
+    sections: tuple[tuple[str, Iterable[str]], ...] = (
+        ("Tiers and why", page.rows(reasons)),
+        ("Sizes, and what set each", page.rows(_sizes(plan, solution))),
+        ("Demand", page.rows(_demand(plan, solution))),
+        ("Cost", [*page.wrapped(_cost_head(plan, solution)), *page.table(_cost(plan, solution))]),
+        ("Where data lives", page.rows(_placement(plan))),
+        ("What would save most", _listed(page, _levers(plan))),
+        ("Alternatives, and why not", _listed(page, _alternatives(plan))),
+        ("Assumed, because it was not given", [*page.rows(_assumed(plan)), *page.wrapped(_assumed_always())]),
+        ("Quotas of the account", page.rows(_quotas(plan))),
+        ("Warnings", _listed(page, plan.warnings)),
+    )
+    lines = page.wrapped(head, first="")
     for title, body in sections:
         text = list(body)
         if text:
             lines += ["", title, *text]
     return tuple(lines)
+
+
+def _listed(page: Page, texts: Iterable[str]) -> list[str]:
+    return [line for text in texts for line in page.wrapped(text, first="  - ")]
 
 
 def _sizes(plan: StoragePlan, solution: Solution) -> Iterator[tuple[str, str]]:
@@ -135,8 +142,10 @@ def _demand(plan: StoragePlan, solution: Solution) -> Iterator[tuple[str, str]]:
     )
     yield "failures", f"one every {demand.mtbf_hours:.4g} h, {solution.found.result.failures:.3g} in the run"
     yield "effective", f"{percent(demand.effective_training_time_ratio)} of the time trains"
-    yield "hot capacity", f"{demand.hot_capacity_gib:,.0f} GiB at a fill of {defaults.number('fill_level'):.0%}"
-    iops = f", {demand.metadata_iops:,} metadata IOPS" if needs.files_per_s is not None else ""
+    if plan.tiers != (S3,):
+        yield "hot capacity", f"{demand.hot_capacity_gib:,.0f} GiB at a fill of {defaults.number('fill_level'):.0%}"
+    opens = needs.files_per_s is not None and solution.found.choice.read_tier == LUSTRE
+    iops = f", {demand.metadata_iops:,} metadata IOPS" if opens else ""
     yield (
         "requests",
         (
@@ -146,63 +155,66 @@ def _demand(plan: StoragePlan, solution: Solution) -> Iterator[tuple[str, str]]:
     )
 
 
-def _cost(plan: StoragePlan, solution: Solution) -> Iterator[str]:
-    money, job = plan.cost, plan.job
+def _cost_head(plan: StoragePlan, solution: Solution) -> str:
     hours = solution.situation.prices.hours_per_month
-    yield f"  Prices of {money.prices_as_of}, {money.currency}. A month has {hours:g} h."
+    return f"Prices of {plan.cost.prices_as_of}, {plan.cost.currency}. A month has {hours:g} h."
+
+
+def _share(value: float | None, of: float | None, words: str) -> str:
+    """Return `value` as a share of `of`; more than all of it is no share any more."""
+    if value is None or not of:
+        return ""
+    return f"{percent(value / of)} of {words}" if value <= of else f"more than {words}"
+
+
+def _cost(plan: StoragePlan, solution: Solution) -> Iterator[tuple[str, str, str]]:
+    money, job = plan.cost, plan.job
     cluster = money.per_month_usd["cluster"]
 
-    def of_cluster(value: float | None) -> str:
-        return f"{percent(value / cluster)} of the cluster's" if value is not None and cluster else ""
-
-    table = [
-        (f"a month, {tier}", usd(value), of_cluster(value) if tier != "cluster" else "all nodes running")
-        for tier, value in money.per_month_usd.items()
-    ]
+    for tier, value in money.per_month_usd.items():
+        note = "all nodes running" if tier == "cluster" else _share(value, cluster, "the cluster's")
+        yield f"a month, {tier}", usd(value), note
     hour = money.per_hour_usd
-    table += [
-        ("an hour, running", usd(hour.running), "storage and all nodes"),
-        ("an hour, nodes at zero", usd(hour.nodes_at_zero), "storage alone"),
-        ("an hour, parked", usd(hour.parked), "the stack is gone, the lake remains"),
-    ]
+    yield "an hour, running", usd(hour.running), "storage and all nodes"
+    yield "an hour, nodes at zero", usd(hour.nodes_at_zero), "storage alone"
+    yield "an hour, parked", usd(hour.parked), "the stack is gone, the lake remains"
     node_hour = solution.situation.tariff.price(tariff.node_hour(solution.situation.instance.name))
     bill = None if node_hour is None else node_hour * job.instances * solution.situation.number("run_hours")
     values: Mapping[str, float | None] = {part: getattr(money.run_usd, part) for part in PART_WORDS}
     for part, value in {**values, "total": money.run_usd.total}.items():
-        share = f"{percent(value / bill)} of the run's GPU bill" if value is not None and bill else ""
-        if part == IDLE:
-            share += f"; {solution.found.result.idle_node_s / 3600:,.1f} h of the run" if share else ""
-        table.append((f"the run, {PART_WORDS.get(part, part)}", usd(value), share))
+        share = _share(value, bill, "the run's GPU bill")
+        if part == IDLE and share:
+            hours = min(solution.found.result.idle_node_s, solution.situation.run_s) / SECONDS_PER_HOUR
+            share += f"; {hours:,.1f} h of the run"
+        yield f"the run, {PART_WORDS.get(part, part)}", usd(value), share
     if bill is not None:
-        table.append(
-            ("the run, GPU bill", usd(bill), f"{job.instances:,} nodes x {job.run_hours:g} h x ${node_hour:g}")
-        )
-    names, figures = max(len(row[0]) for row in table), max(len(row[1]) for row in table)
-    for name, figure, note in table:
-        yield f"  {name:<{names}}  {figure:>{figures}}  {note}".rstrip()
+        yield "the run, GPU bill", usd(bill), f"{job.instances:,} nodes x {job.run_hours:g} h x ${node_hour:g}"
 
 
-def _placement(plan: StoragePlan) -> Iterator[str]:
-    return rows(
-        (
-            place.data,
-            f"{f'hot on {place.hot}, ' if place.hot else ''}durable on {place.durable}; {place.leaves_hot}",
-        )
-        for place in plan.placement
-    )
+def _placement(plan: StoragePlan) -> Iterator[tuple[str, str]]:
+    for place in plan.placement:
+        hot = f"hot on {place.hot}, " if place.hot else ""
+        yield place.data, f"{hot}durable on {place.durable}; {place.leaves_hot}"
 
 
 def _levers(plan: StoragePlan) -> Iterator[str]:
     for lever in plan.levers:
-        change = ", ".join(f"{key}={_plain(value)}" for key, value in lever.change.items())
-        yield from wrapped(f"{change} saves {usd(lever.saves_run_usd)} of the run: {lever.why}", first="  - ")
+        yield f"{change_text(lever)} saves {usd(lever.saves_run_usd)} of the run: {lever.why}"
+
+
+def change_text(lever: Lever) -> str:
+    """Return the change of `lever` as it can be typed after ``-c``."""
+    return ", ".join(
+        f"{key}={value if isinstance(value, str) else TrainingJob.field_text(key, value)}"
+        for key, value in lever.change.items()
+    )
 
 
 def _alternatives(plan: StoragePlan) -> Iterator[str]:
     for other in plan.selection.alternatives:
         money = "" if other.run_usd is None else f" {usd(other.per_month_usd)} a month, {usd(other.run_usd)} the run."
         what = ", ".join([" + ".join(other.tiers), *_what_differs(plan, other.configuration)])
-        yield from wrapped(f"{what}:{money} {other.why_not}", first="  - ")
+        yield f"{what}:{money} {other.why_not}"
 
 
 def _what_differs(plan: StoragePlan, configuration: Mapping[str, object]) -> Iterator[str]:
@@ -221,27 +233,24 @@ def _what_differs(plan: StoragePlan, configuration: Mapping[str, object]) -> Ite
             yield f"{key}={_plain(value)}"
 
 
-def _assumed(plan: StoragePlan) -> Iterator[str]:
+def _assumed(plan: StoragePlan) -> Iterator[tuple[str, str]]:
     given = plan.job.to_strings()
-    yield from rows(
-        (f"{name}={given[name]}", defaults.FIELDS[name].why if name in defaults.FIELDS else "by rule")
-        for name in plan.assumed
-    )
-    yield from wrapped(
+    for name in plan.assumed:
+        yield f"{name}={given[name]}", defaults.FIELDS[name].why if name in defaults.FIELDS else "by rule"
+
+
+def _assumed_always() -> str:
+    return (
         "Give any of them as an option (--checkpoint-mode sync), or as -c checkpoint_mode=sync. Always assumed: "
         + ", ".join(f"{name}={_plain(default.value)}" for name, default in defaults.ASSUMPTIONS.items())
         + "."
     )
 
 
-def _quotas(plan: StoragePlan) -> Iterator[str]:
-    return rows(
-        (
-            quota.code or "no code",
-            f"{quota.name}: {quota.needed:,} of {quota.limit:,} ({quota.needed / quota.limit:.0%})",
-        )
-        for quota in plan.quotas
-    )
+def _quotas(plan: StoragePlan) -> Iterator[tuple[str, str]]:
+    for quota in plan.quotas:
+        share = f"{quota.needed / quota.limit:.0%}"
+        yield quota.code or "no code", f"{quota.name}: {quota.needed:,} of {quota.limit:,} ({share})"
 
 
 def _plain(value: object) -> str:
