@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from training_storage.cli import questions
 from training_storage.cli.parser import OK, PROGRAM, Verbs, write_whole
 from training_storage.planning import TrainingJob
 from training_storage.planning.errors import InvalidJobError
@@ -17,6 +16,10 @@ from training_storage.planning.solution import solve
 if TYPE_CHECKING:
     import argparse
 
+#: What shells say of a program that Ctrl-C ended.
+_INTERRUPTED = 130
+#: Columns where the output is no terminal.
+_COLUMNS = 100
 #: Variables that name the caller's Region, the first that is set wins.
 _REGION_VARIABLES = ("CDK_DEFAULT_REGION", "AWS_REGION")
 
@@ -42,8 +45,16 @@ def _run(arguments: argparse.Namespace) -> int:
     values = {
         name: value for name in TrainingJob.field_names() if (value := getattr(arguments, name, None)) is not None
     }
-    if not values and not (arguments.json or arguments.explain or arguments.out) and questions.can_ask():
-        values = questions.ask()
+    if not values and not (arguments.json or arguments.explain or arguments.out):
+        # Loaded here, and not by whoever gives options: a plan must start fast.
+        from training_storage.cli import questions  # noqa: PLC0415
+
+        if questions.can_ask():
+            try:
+                values = questions.ask(width=min(_width(), _COLUMNS))
+            except KeyboardInterrupt:
+                sys.stderr.write(f"\n{PROGRAM}: interrupted, nothing was planned.\n")
+                return _INTERRUPTED
     if "instances" not in values:
         raise InvalidJobError(
             f"--instances is missing: say how many nodes the cluster has, for example {PROGRAM} plan --instances 256."
@@ -59,14 +70,26 @@ def _run(arguments: argparse.Namespace) -> int:
         # Loaded here: plans as JSON need no words.
         from training_storage.planning.report import report_lines  # noqa: PLC0415
 
-        text = "\n".join(report_lines(plan, solution)) + "\n"
+        width = _width()
+        text = "\n".join(report_lines(plan, solution, width=width)) + "\n"
         if arguments.explain:
             from training_storage.planning.explain import explain_lines  # noqa: PLC0415
 
-            text += "\n" + "\n".join(explain_lines(solution)) + "\n"
+            text += "\n" + "\n".join(explain_lines(solution, width=width)) + "\n"
     sys.stdout.write(text)
     sys.stdout.flush()
     return OK
+
+
+def _width() -> int:
+    """Return the columns of the terminal, or what COLUMNS says; like shutil, which takes longer to load than to ask."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isascii() and given.isdigit() and int(given) > 0:
+        return int(given)
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or _COLUMNS
+    except (OSError, ValueError):
+        return _COLUMNS
 
 
 def _option(field: str) -> str:
