@@ -13,8 +13,9 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct, IValidation
 
 from training_storage.acknowledgements import acknowledge_wildcards
+from training_storage.planning import legality
 from training_storage.planning.folders import LAKE_FOLDERS
-from training_storage.validation import ConstructError, is_token, require_match
+from training_storage.validation import ConstructError, capitalized, is_token, require_match
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,8 +90,8 @@ class DataLakeBase(Construct):
         """Return `s3://bucket/prefix` without a reference to the bucket."""
         return f"s3://{self.derived_bucket_name}/{prefix}"
 
-    def mark_linked(self) -> None:
-        """Note that a file system of this app is linked to the lake; an imported lake has nothing to guard."""
+    def mark_linked(self, *, prefix: str) -> None:
+        """Note that a file system of this app is linked to `prefix`; an imported lake has nothing to guard."""
 
     def claim_job(self, name: str) -> None:
         """Reserve the folders of the job called `name`, so that no two jobs of an app write into the same ones.
@@ -212,6 +213,7 @@ class DataLake(DataLakeBase):
             )
         super().__init__(scope, id)
         self._linked = linked_elsewhere
+        self._linked_prefixes: list[str] = []
 
         bucket_name = f"{bucket_name_prefix}-{Aws.ACCOUNT_ID}-{Aws.REGION}"
         self.derived_bucket_name = bucket_name
@@ -245,11 +247,29 @@ class DataLake(DataLakeBase):
             destination_bucket_name=self.access_logs_bucket.bucket_name, log_file_prefix="data-lake/"
         )
         self.bucket.node.add_dependency(self.access_logs_bucket)
-        self.node.add_validation(_NoForeignNotifications(self))
+        self.node.add_validation(_LinksHold(self))
 
-    def mark_linked(self) -> None:
-        """Note that a file system of this app is linked to the lake."""
+    def mark_linked(self, *, prefix: str) -> None:
+        """Note that a file system of this app is linked to `prefix` of the lake."""
         self._linked = True
+        self._linked_prefixes.append(prefix)
+
+    def link_errors(self) -> list[str]:
+        """Return why the lifecycle, the policy or the notifications of a linked lake would break its links."""
+        return [*self.notification_errors(), *self._rule_errors()] if self._linked else []
+
+    def _rule_errors(self) -> list[str]:
+        """Return what the rules of `training-storage check` find on the bucket as it stands at synth."""
+        stack = Stack.of(self)
+        # The only view of an L1 that holds what its L2 renders late; the getters fail on such values.
+        rendered = self._cfn_bucket._cfn_properties  # type: ignore[union-attr] # noqa: SLF001 -- protected, for subclasses
+        resolved = capitalized(stack.resolve(rendered))
+        # Notifications are looked at by `notification_errors`, which sees those of CDK as well.
+        facts = [legality.bucket_facts(self.node.path, resolved, prefixes=self._linked_prefixes)]
+        if self.bucket.policy is not None:
+            document = stack.resolve(self.bucket.policy.document)
+            facts.append(legality.policy_facts(self.node.path, document))
+        return [finding.message for fact in facts for finding in legality.check_linked_bucket(fact)]
 
     def notification_errors(self) -> list[str]:
         """Return why CDK notifications on a linked lake would break its links; empty if there are none."""
@@ -406,11 +426,11 @@ class ImportedDataLake(DataLakeBase):
 
 
 @jsii.implements(IValidation)
-class _NoForeignNotifications:
-    """Runs at synth, when every link and notification of the app is known."""
+class _LinksHold:
+    """Runs at synth, when every link, lifecycle rule, policy statement and notification of the app is known."""
 
     def __init__(self, lake: DataLake) -> None:
         self._lake = lake
 
     def validate(self) -> list[str]:
-        return self._lake.notification_errors()
+        return self._lake.link_errors()

@@ -112,7 +112,7 @@ class DataRepositoryAssociation(Construct):
         # FSx reads the bucket policy and uses the key while it makes the link.
         self._resource.node.add_dependency(data_lake)
         file_system.links.append(self)
-        data_lake.mark_linked()
+        data_lake.mark_linked(prefix=prefix)
         self.association_id: str = self._resource.ref
 
     @property

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from aws_cdk import CfnDeletionPolicy
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3express as s3express
 from constructs import Construct
 
 from training_storage.planning import legality
 from training_storage.planning.catalog.limits import express_naming
-from training_storage.validation import known, refuse, region_of, say_unchecked
-
-if TYPE_CHECKING:
-    from aws_cdk import aws_kms as kms
+from training_storage.validation import is_token, known, refuse, region_of, say_unchecked
 
 __all__ = ["DirectoryBucket"]
 
@@ -34,7 +30,7 @@ class DirectoryBucket(Construct):
     base_name
         First part of the name; `--<zone id>--x-s3` is appended. CloudFormation makes a name if none is given.
     encryption_key
-        KMS key for SSE-KMS, fixed for the bucket's lifetime; S3-managed keys if none is given.
+        KMS key for SSE-KMS, fixed for the bucket's lifetime, never an alias; S3-managed keys if none is given.
     expiration_days
         Days after which objects are deleted; None keeps them. S3 Express has no tiering and no versions: what must
         last belongs into the lake.
@@ -66,7 +62,7 @@ class DirectoryBucket(Construct):
             zone_id=known(zone_id),
             redundancy="SingleAvailabilityZone",
             algorithm="aws:kms" if encryption_key else "AES256",
-            kms_key=legality.UNKNOWN if encryption_key else None,
+            kms_key=None if encryption_key is None else _key_name(encryption_key),
             expires=True,
             expiration_days=known(expiration_days),
             lifecycle_granted=True,
@@ -148,6 +144,14 @@ class DirectoryBucket(Construct):
                 ),
             ]
         )
+
+
+def _key_name(key: kms.IKey) -> str | legality.Unknown:
+    """Return how the rules see a key: an alias by its name, since S3 Express takes none; a key is always a token."""
+    if isinstance(key, kms.Alias) or ":alias/" in key.key_arn:
+        name = key.key_arn.rpartition(":alias/")[2]
+        return "alias/…" if is_token(name) else f"alias/{name}"
+    return legality.UNKNOWN
 
 
 def _full_name(base_name: str, zone_id: str) -> str:

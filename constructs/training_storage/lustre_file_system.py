@@ -379,7 +379,14 @@ def _read_cache(size_gib: int | None) -> legality.ReadCache:
 
 
 def _group_name(group: logs.ILogGroup | None) -> str | legality.Unknown | None:
-    """Return the name of the caller's log group; that of a group made in this app is no business of the rules."""
-    if group is None or is_token(group.log_group_name):
-        return None
-    return group.log_group_name
+    """Return the name of the caller's log group; of one made in this app the name that it was given."""
+    if group is None or not is_token(group.log_group_name):
+        return None if group is None else group.log_group_name
+    made = group.node.default_child
+    if not isinstance(made, logs.CfnLogGroup):
+        return legality.UNKNOWN
+    name = Stack.of(made).resolve(made.log_group_name)
+    if name is None:
+        # CloudFormation makes a name of the stack's then, which never begins with /aws/fsx.
+        return f"{made.node.path} without a name of its own"
+    return name if isinstance(name, str) else legality.UNKNOWN

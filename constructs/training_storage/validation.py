@@ -10,7 +10,7 @@ Tokens (values known only at deployment) are passed over: nothing can be said ab
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aws_cdk import Annotations, Stack, Token
 
@@ -77,6 +77,13 @@ def say_unchecked(construct: IConstruct, fields: Iterable[str]) -> None:
 def is_token(value: object) -> bool:
     """Return whether `value` is known only at deployment."""
     return bool(Token.is_unresolved(value))
+
+
+def capitalized(properties: Any) -> Any:  # noqa: ANN401 -- JSON, of whatever depth
+    """Return resolved properties of an L1 as CloudFormation spells them: ``storageClass`` is ``StorageClass``."""
+    if isinstance(properties, dict):
+        return {name[:1].upper() + name[1:]: capitalized(value) for name, value in properties.items()}
+    return [capitalized(value) for value in properties] if isinstance(properties, list) else properties
 
 
 def require_one_of(value: object, allowed: Iterable[object], *, what: str, way_out: str = "") -> None:

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from aws_cdk import App, Environment, Stack
+from aws_cdk import App, Duration, Environment, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
@@ -150,9 +150,9 @@ def test_an_unknown_folder_is_refused(stack: Stack) -> None:
         DataLake(stack, "Lake", lifecycles={"dataset": lifecycle})
 
 
-def linked_lake(stack: Stack) -> DataLake:
+def linked_lake(stack: Stack, **options: Any) -> DataLake:
     vpc = ec2.Vpc(stack, "Vpc", max_azs=1, restrict_default_security_group=False)
-    lake = DataLake(stack, "Lake")
+    lake = DataLake(stack, "Lake", **options)
     file_system = LustreFileSystem(
         stack,
         "FileSystem",
@@ -186,6 +186,65 @@ def test_a_linked_lake_refuses_event_bridge_and_native_notifications_too(stack: 
     assert other.notification_errors() == []
     native.notification_configuration = s3.CfnBucket.NotificationConfigurationProperty()
     assert other.notification_errors()
+
+
+FREEZE = [s3.Transition(storage_class=s3.StorageClass.GLACIER, transition_after=Duration.days(90))]
+
+
+def keep_to_the_vpc(lake: DataLake) -> None:
+    assert lake.bucket.add_to_resource_policy(
+        iam.PolicyStatement(
+            effect=iam.Effect.DENY,
+            principals=[iam.AnyPrincipal()],
+            actions=["s3:*"],
+            resources=[lake.bucket.bucket_arn],
+            conditions={"StringNotEquals": {"aws:SourceVpc": "vpc-1"}},
+        )
+    ).statement_added
+
+
+def freeze_natively(lake: DataLake) -> None:
+    bucket = lake.bucket.node.default_child
+    assert isinstance(bucket, s3.CfnBucket)
+    tier = s3.CfnBucket.TieringProperty(access_tier="DEEP_ARCHIVE_ACCESS", days=180)
+    bucket.intelligent_tiering_configurations = [
+        s3.CfnBucket.IntelligentTieringConfigurationProperty(id="a", status="Enabled", tierings=[tier])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda lake: lake.bucket.add_lifecycle_rule(transitions=FREEZE), "storage_class must not be GLACIER"),
+        (
+            lambda lake: lake.bucket.add_lifecycle_rule(prefix="datasets/a/", transitions=FREEZE),
+            "GLACIER of datasets/a/",
+        ),
+        (freeze_natively, "storage_class must not be ARCHIVE_ACCESS or DEEP_ARCHIVE_ACCESS"),
+        (keep_to_the_vpc, "the bucket policy must not depend on the caller's VPC"),
+    ],
+)
+def test_a_linked_lake_refuses_at_synth_what_check_refuses(stack: Stack, change: Any, words: str) -> None:
+    change(linked_lake(stack))
+    with pytest.raises(RuntimeError, match=words):
+        Template.from_stack(stack)
+
+
+def test_what_touches_no_link_is_left_alone(stack: Stack) -> None:
+    lake = linked_lake(stack)
+    lake.bucket.add_lifecycle_rule(prefix="logs/", transitions=FREEZE)
+    free = DataLake(stack, "Free", bucket_name_prefix="free")
+    free.bucket.add_lifecycle_rule(transitions=FREEZE)
+    keep_to_the_vpc(free)
+    Template.from_stack(stack)
+
+
+def test_a_lifecycle_of_a_linked_folder_to_glacier_is_refused(stack: Stack) -> None:
+    frozen = FolderLifecycle(noncurrent_days=1, tiering_days=90, storage_class=s3.StorageClass.DEEP_ARCHIVE)
+    lake = linked_lake(stack, lifecycles={"datasets": frozen})
+    assert any("DEEP_ARCHIVE of datasets/" in error for error in lake.link_errors())
+    other = DataLake(stack, "Other", bucket_name_prefix="other", lifecycles={"datasets": frozen})
+    assert other.link_errors() == []
 
 
 def test_a_lake_without_links_may_notify(stack: Stack) -> None:

@@ -9,9 +9,10 @@ import pytest
 from aws_cdk import CfnParameter, Environment, Stack
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
-from aws_cdk.assertions import Annotations, Match
+from aws_cdk.assertions import Annotations, Match, Template
 
 from training_storage import ConstructError, DirectoryBucket
+from training_storage.planning.legality import check_template
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,3 +134,24 @@ def test_a_zone_known_only_at_deployment_passes_and_is_noted(stack: Stack) -> No
     DirectoryBucket(stack, "Hot", zone_id=CfnParameter(stack, "Zone").value_as_string)
     notes = Annotations.from_stack(stack).find_info("*", Match.string_like_regexp("not checked at synth: zone_id"))
     assert len(notes) == 1
+
+
+def test_an_alias_is_refused_as_a_key(stack: Stack) -> None:
+    key = kms.Key(stack, "Key")
+    named = CfnParameter(stack, "Name")
+    for alias in (
+        key.add_alias("alias/hot"),
+        kms.Alias(stack, "Own", alias_name="alias/own", target_key=key),
+        kms.Alias(stack, "Token", alias_name=named.value_as_string, target_key=key),
+        kms.Alias.from_alias_name(stack, "There", "alias/there"),
+    ):
+        with pytest.raises(ConstructError, match="encryption_key must be the ARN or the id of a key, not an alias"):
+            DirectoryBucket(stack, "Hot", zone_id="use1-az4", encryption_key=alias)
+
+
+def test_a_zone_known_at_deployment_passes_the_rules_for_templates(stack: Stack, resources: Synthesize) -> None:
+    zone = CfnParameter(stack, "Zone").value_as_string
+    DirectoryBucket(stack, "Hot", zone_id=zone, base_name="data")
+    resources(stack)
+    template = Template.from_stack(stack).to_json()
+    assert check_template(template, region="us-east-1").findings == ()

@@ -229,6 +229,17 @@ def test_logs_can_be_off(stack: Stack, vpc: ec2.Vpc, resources: Synthesize) -> N
     assert "LogConfiguration" not in template.one("AWS::FSx::FileSystem")["Properties"]["LustreConfiguration"]
 
 
+def test_a_log_group_of_the_same_app_is_checked_by_the_name_that_it_was_given(stack: Stack, vpc: ec2.Vpc) -> None:
+    make(stack, vpc, log_group=logs.LogGroup(stack, "Right", log_group_name="/aws/fsx/training"))
+    wrong = logs.LogGroup(stack, "Wrong", log_group_name="/training")
+    with pytest.raises(ConstructError, match="log_group must be .*begins with /aws/fsx/, got: '/training'"):
+        make(stack, vpc, log_group=wrong)
+    with pytest.raises(ConstructError, match="got: '.*without a name of its own'"):
+        make(stack, vpc, log_group=logs.LogGroup(stack, "Nameless"))
+    with pytest.raises(ConstructError, match="log_group must be left out at level DISABLED"):
+        make(stack, vpc, log_level="DISABLED", log_group=wrong)
+
+
 def test_two_file_systems_in_one_stack_have_log_groups_of_their_own(
     stack: Stack, vpc: ec2.Vpc, resources: Synthesize
 ) -> None:

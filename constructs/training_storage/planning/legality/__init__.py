@@ -1,5 +1,6 @@
 """What AWS accepts of FSx for Lustre, its links and S3 Express: every limit as a rule with its source."""
 
+from training_storage.planning.legality.buckets import bucket_facts, policy_facts
 from training_storage.planning.legality.clients import EfaClients
 from training_storage.planning.legality.engine import (
     check_access_point,
@@ -47,6 +48,7 @@ __all__ = [
     "TemplateFinding",
     "TemplateReport",
     "Unknown",
+    "bucket_facts",
     "check_access_point",
     "check_directory_bucket",
     "check_efa_clients",
@@ -58,6 +60,7 @@ __all__ = [
     "check_plan",
     "check_template",
     "lacks",
+    "policy_facts",
     "read_directory_bucket",
     "read_file_system",
     "read_link",
