@@ -17,9 +17,12 @@ from training_storage.planning import (
     PlanningError,
     StoragePlan,
     TrainingJob,
+    catalog,
     plan_storage,
     split_context,
+    tariff,
 )
+from training_storage.planning.catalog import price_files
 from training_storage.planning.solution import Solution, solve
 
 if TYPE_CHECKING:
@@ -390,15 +393,9 @@ def test_a_file_of_prices_replaces_the_catalogs(tmp_path: Path) -> None:
         (None, "file not found"),
         ("as_of", "readable TOML file"),
         ("as_of = 2027-01-01\n", "without hours_per_month, ranking_region, regions"),
-        (
-            'as_of = 1\nhours_per_month = 730\nranking_region = "x"\n[regions.r.s3]\nget_per_1000 = -1\n',
-            "regions.r.s3.get_per_1000 = -1",
-        ),
-        (
-            'as_of = 1\nhours_per_month = 730\nranking_region = "x"\n[regions.r.s3]\nget_per_1000 = nan\n',
-            "regions.r.s3.get_per_1000 = nan",
-        ),
-        ('as_of = 1\nhours_per_month = 0\nranking_region = "x"\n[regions]\n', "hours_per_month"),
+        ("as_of = 2027-01-01\nx = " + "[" * 5000 + "]" * 5000, "nested too deeply"),
+        ("as_of = 2027-01-01\nx = " + "{a=" * 5000 + "1" + "}" * 5000, "nested too deeply"),
+        ("as_of = 2027-01-01\n" + ".".join("a" * 5000) + " = 1\n", "without hours_per_month"),
     ],
 )
 def test_a_wrong_file_of_prices_is_one_line(tmp_path: Path, text: str | None, words: str) -> None:
@@ -409,6 +406,82 @@ def test_a_wrong_file_of_prices_is_one_line(tmp_path: Path, text: str | None, wo
         plan_storage(TrainingJob(instances=4, prices=str(path)))
     assert words in str(error.value)
     assert "\n" not in str(error.value)
+
+
+PRICES_HEAD = {
+    "as_of": "2027-01-01",
+    "currency": '"USD"',
+    "hours_per_month": "730",
+    "ranking_region": '"us-east-1"',
+    "regions.us-east-1.s3.get_per_1000": "0.0004",
+}
+
+
+def prices_file(tmp_path: Path, **changes: str | None) -> str:
+    """The path of a small file of prices with lines changed, added or (None) left out."""
+    lines = {**PRICES_HEAD, **changes}
+    path = tmp_path / "prices.toml"
+    path.write_text("".join(f"{key} = {value}\n" for key, value in lines.items() if value is not None))
+    return str(path)
+
+
+def test_the_small_file_of_the_next_tests_is_a_file_of_prices(tmp_path: Path) -> None:
+    assert plan_storage(TrainingJob(instances=4, prices=prices_file(tmp_path))).cost.prices_as_of == "2027-01-01"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"regions.us-east-1.s3.get_per_1000": "-1"}, "regions.us-east-1.s3.get_per_1000 = -1"),
+        ({"regions.us-east-1.s3.get_per_1000": "nan"}, "regions.us-east-1.s3.get_per_1000 = nan"),
+        ({"regions.us-east-1.s3.get_per_1000": "9" * 300}, "numbers from 0 to 1,000,000"),
+        ({"hours_per_month": "599"}, "hours_per_month from 600 to 800, for example 730, got: 599"),
+        ({"hours_per_month": "801"}, "hours_per_month from 600 to 800, for example 730, got: 801"),
+        ({"hours_per_month": "nan"}, "hours_per_month from 600 to 800"),
+        ({"hours_per_month": "true"}, "hours_per_month from 600 to 800"),
+        ({"hours_per_month": '"730"'}, "hours_per_month from 600 to 800"),
+        ({"currency": '"EUR"'}, "currency = 'USD', because every amount of a plan is in it, got: 'EUR'"),
+        ({"currency": '"usd"'}, "currency = 'USD'"),
+        ({"currency": "1"}, "currency as text"),
+        ({"as_of": '"2027-01-01"'}, "dates without quotes, for example as_of = 2027-01-31, got: as_of = '2027-01-01'"),
+        ({"as_of": "1"}, "dates without quotes"),
+        ({"as_of": "2027-01-01T00:00:00Z"}, "dates without quotes"),
+        ({"regions.us-east-1.s3.as_of": "1"}, "got: regions.us-east-1.s3.as_of = 1"),
+        ({"ranking_region": '"us-east-l"'}, "ranking_region as a known Region, got: 'us-east-l'"),
+        ({"ranking_region": '"us-west-2"'}, "prices of their ranking_region"),
+        ({"ranking_region": "3"}, "ranking_region as text, got: 3"),
+        ({"regions.us-east-1.s3.get_per_1000": None, "regions": "3"}, "regions as a table, got: 3"),
+        ({"regions.us-east-1.s3.get_per_1000": None, "regions": "[]"}, "regions as a table, got: []"),
+        ({"regions.us-east-1.fsx-lustre": "0.1"}, "regions.us-east-1.fsx-lustre as a table, got: 0.1"),
+        ({"hours_per_mouth": "730"}, "Did you mean 'hours_per_month'?"),
+        ({"regions.us-east-1.s3.get_per_100": "1"}, "Did you mean 'get_per_1000'?"),
+        ({"regions.us-east-1.s3-expres.get_per_1000": "1"}, "Did you mean 's3-express'?"),
+        ({"regions.us-eastt-1.s3.get_per_1000": "1"}, "Did you mean 'us-east-1'?"),
+        ({'regions.us-east-1.instances."p5.48xlrage".per_hour': "1"}, "Did you mean 'p5.48xlarge'?"),
+        (
+            {"regions.us-east-1.fsx-lustre.storage_per_gib_month.PERSISTENT_2.100": "1"},
+            "PERSISTENT_2.100' in ",
+        ),
+    ],
+    ids=str,
+)
+def test_a_file_of_prices_that_would_mislead_a_plan_is_refused_in_one_line(
+    tmp_path: Path, changes: dict[str, str | None], words: str
+) -> None:
+    path = prices_file(tmp_path, **changes)
+    with pytest.raises(InvalidJobError) as error:
+        plan_storage(TrainingJob(instances=4, prices=path))
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_the_catalogs_own_file_passes_as_a_users_and_the_layout_has_every_price_of_a_plan() -> None:
+    catalog_file = resources.files("training_storage.planning.catalog") / "prices.toml"
+    assert price_files.read_prices(str(catalog_file)).table == catalog.prices.catalog_prices().table
+    region = price_files._layout()["regions"]["us-east-1"]
+    for path in vars(tariff).values():
+        if isinstance(path, tuple):
+            assert region[path[0]][path[1]] == "price"
 
 
 # Prices that change

@@ -19,6 +19,7 @@ from training_storage.operations import price_list
 from training_storage.operations.price_list import PriceListError, RefreshedPrices, refreshed_prices
 from training_storage.operations.price_products import lustre_price, read_product, s3_price, unanimous
 from training_storage.planning import InvalidJobError, TrainingJob, catalog, plan_storage
+from training_storage.planning.catalog.price_files import read_prices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,11 +42,18 @@ def client() -> Iterator[Any]:
         yield made
 
 
-def answer(client: Any, *, drop: str | None = None, instances: tuple[str, ...] = ("p5.48xlarge",)) -> None:
+def answer(
+    client: Any,
+    *,
+    drop: str | None = None,
+    instances: tuple[str, ...] = ("p5.48xlarge",),
+    swap: tuple[str, str] = ("", ""),
+) -> None:
     """Queue the answers to every question of a refresh; the S3 products come in two pages."""
 
     def texts(service: str) -> list[str]:
-        return [json.dumps(row) for row in RECORDED[service] if drop is None or drop not in json.dumps(row)]
+        rows = [json.dumps(row) for row in RECORDED[service]]
+        return [row.replace(*swap) if swap[0] else row for row in rows if drop is None or drop not in row]
 
     def expect(service: str, entries: list[str], token: str | None = None, after: str | None = None) -> None:
         response: dict[str, Any] = {"FormatVersion": "aws_v1", "PriceList": entries}
@@ -74,7 +82,7 @@ def test_every_price_of_the_region_comes_from_the_list(client: Any, tmp_path: Pa
     path = tmp_path / "prices.toml"
     path.write_text(refresh(client).text, encoding="utf-8")
     client.stubber.assert_no_pending_responses()
-    prices = catalog.prices.read_prices(str(path))
+    prices = read_prices(str(path))
 
     def usd(*where: str) -> float | None:
         return prices.item(region="us-east-2", path=where)
@@ -125,6 +133,18 @@ def test_types_that_the_region_has_and_the_list_lacks_are_noted(client: Any) -> 
     notes = refresh(client).notes
     assert any(note.startswith("instances.p5en.48xlarge.per_hour in us-east-2") for note in notes)
     assert not any("p5.48xlarge" in note for note in notes)
+
+
+@pytest.mark.parametrize("amount", ["NaN", "Infinity", "-Infinity", "-0.15", "sNaN", "words", ""])
+def test_an_amount_that_is_no_price_is_left_out_with_a_note(client: Any, tmp_path: Path, amount: str) -> None:
+    answer(client, swap=('"USD": "0.6100000000"', f'"USD": "{amount}"'))
+    found = refresh(client)
+    assert any("PERSISTENT_2.1000 in us-east-2: no product is that price" in note for note in found.notes)
+    path = tmp_path / "prices.toml"
+    path.write_text(found.text, encoding="utf-8")
+    storage = ("fsx-lustre", "storage_per_gib_month", "PERSISTENT_2")
+    assert read_prices(str(path)).item(region="us-east-2", path=(*storage, "1000")) is None
+    assert read_prices(str(path)).item(region="us-east-2", path=(*storage, "500")) == 0.35
 
 
 def test_products_that_disagree_give_no_price() -> None:
@@ -184,7 +204,7 @@ def test_the_command_writes_the_file_once(
     answer(client)
     assert cli.main(["prices", "refresh", "--region", "us-east-2", "--out", str(path)]) == 0
     assert "instances.p5en.48xlarge" in capsys.readouterr().err
-    assert catalog.prices.read_prices(str(path)).as_of == str(dt.datetime.now(tz=dt.UTC).date())
+    assert read_prices(str(path)).as_of == str(dt.datetime.now(tz=dt.UTC).date())
     answer(client)
     assert cli.main(["prices", "refresh", "--region", "us-east-2", "--out", str(path)]) == 2
     assert "Add --force to replace it" in capsys.readouterr().err

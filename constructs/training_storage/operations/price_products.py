@@ -63,6 +63,9 @@ def read_product(text: str) -> Product | None:
                 usd = Decimal(dimension["pricePerUnit"]["USD"])
             except (KeyError, InvalidOperation):
                 continue
+            # The list writes such amounts for what is not sold; a plan could not calculate with them.
+            if not usd.is_finite() or usd < 0:
+                continue
             return Product(
                 attributes=dict(entry.get("product", {}).get("attributes", {})),
                 description=dimension.get("description", ""),

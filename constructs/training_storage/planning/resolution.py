@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from training_storage.planning import catalog, defaults
-from training_storage.planning.catalog.prices import Prices, catalog_prices, read_prices
+from training_storage.planning.catalog.prices import Prices, catalog_prices
 from training_storage.planning.errors import InvalidJobError
 from training_storage.planning.job import TrainingJob, check_zone_of_region
 from training_storage.planning.tariff import Tariff, tariff_of
@@ -106,7 +106,7 @@ def resolve(job: TrainingJob, *, environment_region: str | None) -> Situation:
         values["dataset_gib"] = job.hot_dataset_gib
     _check_network_path(job, instance, region)
     _check_lustre_deployment_type(job, region)
-    prices = read_prices(job.prices) if job.prices is not None else catalog_prices()
+    prices = catalog_prices() if job.prices is None else _read_prices(job.prices)
     if not region.offers(instance.name):
         warnings.append(f"The catalog does not list {instance.name} in {region.name}: check that it is offered there.")
     if job.zone_id is not None and job.zone_id not in region.zone_ids:
@@ -127,6 +127,13 @@ def resolve(job: TrainingJob, *, environment_region: str | None) -> Situation:
         prices=prices,
         warnings=tuple(warnings),
     )
+
+
+def _read_prices(path: str) -> Prices:
+    # Loaded here: few plans have a file of their own.
+    from training_storage.planning.catalog.price_files import read_prices  # noqa: PLC0415
+
+    return read_prices(path)
 
 
 def _resolve_checkpoint(job: TrainingJob, values: dict[str, Any], accelerators: int) -> None:

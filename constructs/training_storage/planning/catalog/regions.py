@@ -66,6 +66,11 @@ def regions() -> Mapping[str, Region]:
     return {name: region(name) for name in row_names(_FILE)}
 
 
+def region_names() -> tuple[str, ...]:
+    """Return the names of the Regions of the catalog without reading their rows."""
+    return row_names(_FILE)
+
+
 @functools.cache
 def region(name: str) -> Region:
     """Return the Region called `name`.
