@@ -388,5 +388,5 @@ def _group_name(group: logs.ILogGroup | None) -> str | legality.Unknown | None:
     name = Stack.of(made).resolve(made.log_group_name)
     if name is None:
         # CloudFormation makes a name of the stack's then, which never begins with /aws/fsx.
-        return f"{made.node.path} without a name of its own"
+        return "a log group without a name"
     return name if isinstance(name, str) else legality.UNKNOWN

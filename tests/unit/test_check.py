@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml  # type: ignore[import-untyped]
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from training_storage import cli
 from training_storage.planning import TrainingJob, plan_storage
@@ -542,3 +544,48 @@ def test_nested_stacks_of_a_deployed_one_are_read(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(sys.modules["boto3"], "client", lambda *_, **__: Client())
     assert cli.main(["check", str(main), "--deployed", "live", "--region", "us-east-1"]) == 1
     assert cli.main(["check", str(main), "--deployed", "live", "--accept", "Child/Fs"]) == 0
+
+
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=4)
+    | st.sampled_from(["..", "\0", "\ud800"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+HANDED = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@given(ANYTHING, ANYTHING)
+@HANDED
+def test_any_document_gets_an_answer(check: Check, tmp_path: Path, one: Any, other: Any) -> None:
+    (tmp_path / "old.json").write_text(json.dumps({"Resources": one}), encoding="utf-8")
+    for document in (one, {"Resources": one}, {"Resources": {"A": one, "Fs": other}}, {**GOOD, "Conditions": one}):
+        for options in ((), ("--sarif",), ("--against", str(tmp_path / "old.json"))):
+            code, out, err = check(document, *options)
+            assert code in (0, 1, 2)
+            assert (code == 2) == (out == "")
+            assert code != 2 or err.count("\n") == 1
+
+
+@given(
+    st.sampled_from(["type", "environment", "properties", "templateFile", "stackName", "directoryName", "artifacts"]),
+    ANYTHING,
+)
+@HANDED
+def test_any_manifest_gets_an_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str, value: Any
+) -> None:
+    (tmp_path / "Main.template.json").write_text(json.dumps(GOOD), encoding="utf-8")
+    properties = {"templateFile": "Main.template.json", "stackName": "main", "directoryName": "."}
+    artifact: dict[str, Any] = {"type": "aws:cloudformation:stack", "environment": "aws://a/us-east-1"}
+    stage = {**artifact, "type": "cdk:cloud-assembly", "properties": {**properties, place: value}}
+    artifact |= {"properties": {**properties, place: value}, place: value}
+    artifacts = value if place == "artifacts" else {"Main": artifact, "Stage": stage}
+    (tmp_path / "manifest.json").write_text(json.dumps({"artifacts": artifacts}), encoding="utf-8")
+    assert cli.main(["check", str(tmp_path)]) in (0, 1, 2)
+    assert cli.main(["check", str(tmp_path), "--against", str(tmp_path / "Main.template.json")]) in (0, 1, 2)
+    capsys.readouterr()

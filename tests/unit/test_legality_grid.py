@@ -34,6 +34,9 @@ VERSIONS = {
 }
 METADATA_IOPS = {1500, 3000, 6000, *range(12_000, 192_001, 12_000)}
 
+#: What AUTOMATIC gives from a capacity in GiB on; from 48,000 GiB on 12,000 for each 24,000 GiB.
+AUTOMATIC_IOPS = ((12_000, 12_000), (4_800, 6_000), (2_400, 3_000), (0, 1_500))
+
 KINDS = st.sampled_from(["SCRATCH_1", "SCRATCH_2", "PERSISTENT_1", "PERSISTENT_2"])
 STORAGE = st.sampled_from(["SSD", "HDD"])
 THROUGHPUTS = st.sampled_from([None, 12, 40, 50, 100, 125, 200, 250, 300, 500, 1000])
@@ -51,6 +54,12 @@ METADATA = st.one_of(
 )
 
 
+def automatic_by_the_facts(capacity: int) -> int:
+    if capacity >= 48_000:
+        return min(192_000, 12_000 * (capacity // 24_000))
+    return next(iops for least, iops in AUTOMATIC_IOPS if capacity >= least)
+
+
 def legal_by_the_facts(
     *,
     kind: str,
@@ -59,25 +68,25 @@ def legal_by_the_facts(
     capacity: int,
     efa: bool,
     version: str | None,
-    metadata: str | int | None,
+    metadata: Any,
 ) -> bool:
     tiers = GRID.get((kind, storage))
     if tiers is None or throughput not in tiers:
         return False
-    if version is not None and version not in VERSIONS[kind]:
+    if capacity <= 0 or (version is not None and version not in VERSIONS[kind]):
         return False
     small, step = tiers[throughput]
     if metadata is not None:
         if kind != "PERSISTENT_2" or version == "2.12":
             return False
-        if metadata != "AUTOMATIC" and metadata not in METADATA_IOPS:
+        if metadata != "AUTOMATIC" and (metadata not in METADATA_IOPS or metadata < automatic_by_the_facts(capacity)):
             return False
     if efa:
         if kind != "PERSISTENT_2" or metadata is None or version == "2.12":
             return False
         assert throughput is not None
         small, step = (), EFA_STEP[throughput]
-    return capacity in small or (capacity > 0 and capacity % step == 0)
+    return capacity in small or capacity % step == 0
 
 
 @given(

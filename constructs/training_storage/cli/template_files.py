@@ -91,6 +91,8 @@ def read_source(path: Path, *, region: str | None = None, stack_name: str | None
         raise InvalidJobError(
             f"check must be given a file that can be read, got: '{path}' (not UTF-8{wide})."
         ) from None
+    except ValueError:
+        raise _no_name(path) from None
     parsed = parse_text(text, name=str(path))
     return Source(path=path, document=parsed.document, notes=parsed.notes, region=region, stack_name=stack_name)
 
@@ -123,11 +125,19 @@ def _unreadable(name: str, reason: str) -> InvalidJobError:
     return InvalidJobError(f"check must be given a CloudFormation template in JSON or YAML, got: '{name}' ({reason}).")
 
 
+def _no_name(path: Path) -> InvalidJobError:
+    return InvalidJobError(f"check must be given names of files and folders, got: {str(path)!a}.")
+
+
 def _assembly(folder: Path, seen: set[Path]) -> Iterator[Source]:
     """Yield the stacks of a cloud assembly and of those within it; one that names itself is read once."""
-    if folder.resolve() in seen:
+    try:
+        here = folder.resolve()
+    except (OSError, ValueError):
+        raise _no_name(folder) from None
+    if here in seen:
         return
-    seen.add(folder.resolve())
+    seen.add(here)
     manifest = read_source(folder / _MANIFEST).document
     artifacts = manifest.get("artifacts")
     for name, artifact in artifacts.items() if isinstance(artifacts, dict) else ():

@@ -29,6 +29,6 @@ def resolved(stack: Stack, properties: Mapping[str, Any], logging: Logging) -> L
     logical_id = own.pop()
     if is_absent(made[logical_id].get("LogGroupName")):
         # CloudFormation makes a name of the stack's, which never begins with /aws/fsx.
-        return replace(logging, group=f"{logical_id} without a name of its own")
+        return replace(logging, group="a log group without a name")
     name = plain_text(made[logical_id]["LogGroupName"])
     return replace(logging, group=UNKNOWN if isinstance(name, str) and name.startswith("${") else name)
