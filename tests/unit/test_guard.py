@@ -359,7 +359,7 @@ def test_a_snapshot_is_promised_only_where_cloudformation_takes_one(resource: st
     assert "after a snapshot" in compare_templates(volume, {})[0].message
 
 
-NESTED = {"Type": "AWS::CloudFormation::Stack", "Properties": {"TemplateURL": "https://example.com/1"}}
+NESTED: dict[str, Any] = {"Type": "AWS::CloudFormation::Stack", "Properties": {"TemplateURL": "https://example.com/1"}}
 PARENT: dict[str, Any] = {"Resources": {"Child": NESTED}}
 
 
@@ -383,6 +383,39 @@ def test_nested_stacks_are_compared_where_their_templates_are_at_hand() -> None:
     unknown = compare(PARENT, PARENT)
     assert (unknown.losses, len(unknown.unchecked)) == ((), 1)
     assert "Child: nested stack" in unknown.unchecked[0]
+
+
+CHILD: dict[str, Any] = {
+    "Parameters": {"Subnet": {"Type": "String", "Default": "subnet-0"}},
+    "Resources": {"Fs": changed(FS + "SubnetIds", [{"Ref": "Subnet"}])["Resources"]["Fs"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "standing", "causes"),
+    [
+        ("subnet-1", "subnet-1", None, []),
+        ("subnet-1", "subnet-2", None, ["SubnetIds"]),
+        (None, None, None, []),
+        (None, "subnet-1", None, ["SubnetIds"]),
+        ({"Ref": "Net"}, {"Fn::Sub": "${Net}"}, {"Subnet": "subnet-0a1"}, []),
+        ({"Ref": "Net"}, {"Ref": "Other"}, {"Subnet": "subnet-0a1"}, ["SubnetIds"]),
+        ({"Ref": "Moved"}, {"Ref": "Moved"}, {"Subnet": "subnet-0a1"}, ["SubnetIds"]),
+    ],
+)
+def test_what_a_nested_stack_is_given_counts(before: Any, after: Any, standing: Any, causes: list[str]) -> None:
+    def parent(value: Any, cidr: str) -> dict[str, Any]:
+        properties = {**NESTED["Properties"], **({} if value is None else {"Parameters": {"Subnet": value}})}
+        moved = {"Type": "AWS::EC2::Subnet", "Properties": {"VpcId": "v", "CidrBlock": cidr}}
+        return {"Resources": {"Moved": moved, "Child": {**NESTED, "Properties": properties}}}
+
+    found = compare(
+        parent(before, "10.0.0.0/24"),
+        parent(after, "10.0.1.0/24"),
+        nested_before=lambda *_: Nested(template=CHILD, parameters=standing),
+        nested_after=lambda *_: Nested(template=CHILD),
+    )
+    assert [cause for loss in found.losses for cause in loss.properties] == causes
 
 
 JSON_VALUES = st.recursive(

@@ -183,7 +183,7 @@ def compare(
     stateful = [
         loss for loss in sorted(losses, key=lambda loss: order[loss.logical_id]) if types[loss.type_name].stateful
     ]
-    within = _nested(old, new, nested_before, nested_after)
+    within = _nested(old, new, nested_before, nested_after, replaced=set(replaced))
     return Comparison(
         losses=tuple(loss for loss in (*stateful, *within.losses) if loss.logical_id not in accept),
         unchecked=(*_doubts(old, new), *within.unchecked),
@@ -249,7 +249,12 @@ def _changed(old: _Side, new: _Side, name: str) -> bool:
 
 
 def _nested(
-    old: _Side, new: _Side, nested_before: NestedReader | None, nested_after: NestedReader | None
+    old: _Side,
+    new: _Side,
+    nested_before: NestedReader | None,
+    nested_after: NestedReader | None,
+    *,
+    replaced: set[str],
 ) -> Comparison:
     """Compare the nested stacks of both sides, as far as their templates are at hand."""
     losses: list[Loss] = []
@@ -272,11 +277,12 @@ def _nested(
         if before is None or after is None:
             unchecked.append(f"{logical_id}: nested stack whose template is not at hand, so it is not compared")
             continue
+        standing = _passed(old, logical_id) | dict(before.parameters or {})
         found = compare(
             before.template,
             after.template,
-            parameters_before=_known(old.properties(logical_id).get("Parameters"), before.parameters),
-            parameters_after=_known(new.properties(logical_id).get("Parameters"), after.parameters) if stays else None,
+            parameters_before=standing,
+            parameters_after=_passed_anew(old, new, logical_id, standing, replaced) if stays else None,
             nested_before=before.reader,
             nested_after=after.reader,
         )
@@ -285,10 +291,23 @@ def _nested(
     return Comparison(losses=tuple(losses), unchecked=tuple(unchecked))
 
 
-def _known(given: object, standing: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the parameters of a nested stack that are known; those of what stands are certain."""
-    literal = {str(name): value for name, value in _members(given).items() if plain(value) is not None}
-    return {**literal, **(standing or {})}
+def _passed(side: _Side, logical_id: str) -> dict[str, Any]:
+    """Return the parameters that a nested stack is given; what is not known of them stays a function."""
+    return {**side.evaluator.pseudo_parameters, **_members(side.properties(logical_id).get("Parameters"))}
+
+
+def _passed_anew(
+    old: _Side, new: _Side, logical_id: str, standing: Mapping[str, Any], replaced: set[str]
+) -> dict[str, Any]:
+    """Return the parameters after the update: given alike they keep their values, unless what they name is replaced."""
+    before, values = _passed(old, logical_id), _passed(new, logical_id)
+    for name, value in values.items():
+        behind = sorted(referenced(value) & replaced)
+        if behind:
+            values[name] = {"Fn::Sub": f"${{the new {behind[0]}}}"}
+        elif name in before and not _differ(before[name], value):
+            values[name] = standing[name]
+    return values
 
 
 def _removed_stack(logical_id: str) -> Loss:

@@ -53,6 +53,11 @@ class Evaluator:
         """Return whether a condition holds, or None where that is known only at deployment."""
         return self._named(name) if isinstance(name, str) else None
 
+    @property
+    def pseudo_parameters(self) -> dict[str, Any]:
+        """The pseudo parameters that are known, such as ``AWS::Region``."""
+        return {name: value for name, value in self._parameters.items() if name.startswith("AWS::")}
+
     def definition(self, name: str) -> object:
         """Return what a condition or a mapping says, with everything evaluated that is known."""
         return self.value(self._conditions.get(name, self._mappings.get(name)))
