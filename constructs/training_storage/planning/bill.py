@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from training_storage.planning import catalog, defaults, tariff
@@ -28,8 +27,7 @@ STORAGE, GROWTH, REQUESTS, IDLE, LOST = PARTS = (
 """The parts of the run's money, by the names of ``RunCost``."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Layout:
+class Layout(NamedTuple):
     """A configuration to be costed.
 
     `hot_bytes` is the part of the data set on the tier it is read from, `express_bytes` what the directory bucket
@@ -85,14 +83,31 @@ def extra_metadata_iops(layout: Layout) -> int:
 
 def storage(situation: Situation, layout: Layout) -> list[Line]:
     """Return what lies on the tiers during the run, archived checkpoints aside."""
+    return [*object_storage(situation, layout), *file_system_storage(situation, layout)]
+
+
+def file_system_storage(situation: Situation, layout: Layout) -> list[Line]:
+    """Return what the file system holds, and the metadata IOPS above those that come with it."""
     share, system = situation.months, layout.file_system
+    if system is None:
+        return []
+    lines = [
+        Line(
+            STORAGE,
+            tariff.lustre_storage(system.deployment_type.name, system.tier.per_unit),
+            system.capacity_gib * share,
+        )
+    ]
+    extra = extra_metadata_iops(layout)
+    if extra:
+        lines.append(Line(STORAGE, tariff.METADATA_IOPS, extra * share))
+    return lines
+
+
+def object_storage(situation: Situation, layout: Layout) -> list[Line]:
+    """Return what lies on the object tiers, whatever the size of the file system."""
+    share = situation.months
     lines = [Line(STORAGE, tariff.S3_STORAGE, situation.number("dataset_gib") * share)]
-    if system is not None:
-        price = tariff.lustre_storage(deployment_type=system.deployment_type.name, per_unit=system.tier.per_unit)
-        lines.append(Line(STORAGE, price, system.capacity_gib * share))
-        extra = extra_metadata_iops(layout)
-        if extra:
-            lines.append(Line(STORAGE, tariff.METADATA_IOPS, extra * share))
     if EXPRESS in layout.choice.tiers:
         lines.append(Line(STORAGE, tariff.EXPRESS_STORAGE, layout.express_bytes / GIB * share))
     return lines

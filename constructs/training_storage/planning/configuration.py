@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from training_storage.planning import catalog, cost, lustre, objects
@@ -35,7 +36,7 @@ _OBJECT_PATHS = ("ena", "ena-multi-ip")
 _LUSTRE_PATHS = ("ena", "efa", "efa-gds")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Attempt:
     """One step of the search: where data is read from, over which path, with or without targets and quota."""
 
@@ -46,7 +47,7 @@ class Attempt:
     demand_reason: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Configuration:
     """The chosen tiers with their sizes, what they deliver, and what they make of the run.
 
@@ -74,7 +75,7 @@ class Configuration:
         return self.attempt.path
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class _Arrangement:
     """An attempt whose object tiers meet the demand; a file system is still to be found."""
 
@@ -85,7 +86,17 @@ class _Arrangement:
     hot_bytes: float
     express_bytes: float
     request: lustre.Request | None
-    traffic_usd: dict[tuple[float, float], float] = field(default_factory=dict, repr=False, compare=False)
+    traffic_usd: dict[tuple[float, float], float] = field(default_factory=dict)
+
+    @cached_property
+    def objects_rate(self) -> float:
+        """What all nodes move over IP, in bytes per second."""
+        return objects.clients_bytes_per_s(self.situation, self.attempt.path)
+
+    @cached_property
+    def rank_rate(self) -> float:
+        """The most that one rank writes, in bytes per second."""
+        return _rank_bytes_per_s(self.situation, self.attempt)
 
     def outcome(self, delivery: Delivery) -> Outcome | None:
         """Return what the run comes to, or None if checkpoints would never be complete."""
@@ -454,7 +465,7 @@ def _configuration(arrangement: _Arrangement, file_system: lustre.FileSystem | N
     layout = arrangement.layout(file_system)
     usd = arrangement.money(layout, result)
     if attempt.demand_reason is not None:
-        layout = replace(layout, choice=attempt.choice.because("demand", attempt.demand_reason))
+        layout = layout._replace(choice=attempt.choice.because("demand", attempt.demand_reason))
     return Configuration(
         attempt=attempt,
         layout=layout,
@@ -469,15 +480,8 @@ def _configuration(arrangement: _Arrangement, file_system: lustre.FileSystem | N
 
 
 def _delivery(arrangement: _Arrangement, file_system: lustre.FileSystem | None) -> Delivery:
-    situation, needs, attempt, stores = (
-        arrangement.situation,
-        arrangement.needs,
-        arrangement.attempt,
-        arrangement.stores,
-    )
-    choice = attempt.choice
+    needs, stores, choice = arrangement.needs, arrangement.stores, arrangement.attempt.choice
     reading = needs.read_bytes_per_s * needs.accelerator_use
-    objects_rate = objects.clients_bytes_per_s(situation, attempt.path)
     on_lustre = file_system if choice.read_tier == LUSTRE else None
     read = on_lustre.read_bytes_per_s if on_lustre is not None else stores[choice.read_tier].read_bytes_per_s
     if file_system is not None and arrangement.request is not None and choice.checkpoint_tier == LUSTRE:
@@ -488,13 +492,13 @@ def _delivery(arrangement: _Arrangement, file_system: lustre.FileSystem | None) 
         store = stores[choice.checkpoint_tier]
         write, restore = store.write_bytes_per_s, store.restore_bytes_per_s
         # Requests of reads and writes do not share a limit, but the nodes' network carries both.
-        beside = write if on_lustre is not None else min(write, objects_rate - reading)
+        beside = write if on_lustre is not None else min(write, arrangement.objects_rate - reading)
     return Delivery(
         read_bytes_per_s=read,
         write_bytes_per_s=write,
         restore_bytes_per_s=restore,
         write_beside_reads_bytes_per_s=beside,
-        rank_bytes_per_s=_rank_bytes_per_s(situation, attempt),
+        rank_bytes_per_s=arrangement.rank_rate,
     )
 
 

@@ -8,6 +8,7 @@ from training_storage.planning import bill, tariff
 from training_storage.planning.bill import GROWTH, IDLE, LOST, PARTS, STORAGE, Layout, Line
 from training_storage.planning.plan import Cost, HourlyCost, RunCost
 from training_storage.planning.selection import EXPRESS, LUSTRE, S3
+from training_storage.planning.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -48,16 +49,19 @@ def ranking_usd(
     Parameters
     ----------
     known
-        The money of requests and growth by interval and achieved use, which many sizes of one search share; filled in.
+        The money of requests, growth and object tiers by interval and achieved use, which many sizes of one search
+        share; filled in.
     """
     price = situation.ranking_tariff.price
     key = (result.interval_s, result.achieved_use)
     rising = known.get(key)
     if rising is None:
-        lines = bill.traffic(situation, needs, layout, result)
+        lines = [*bill.traffic(situation, needs, layout, result), *bill.object_storage(situation, layout)]
         rising = known[key] = sum((price(line.price) or 0.0) * line.amount for line in lines)
-    falling = sum((price(line.price) or 0.0) * line.amount for line in bill.waiting(situation, result))
-    for line in bill.storage(situation, layout):
+    # Both lines of bill.waiting at once: this runs for every size that is weighed.
+    node_hours = situation.job.instances * (result.idle_node_s + result.lost_node_s) / SECONDS_PER_HOUR
+    falling = (price(tariff.node_hour(situation.instance.name)) or 0.0) * node_hours
+    for line in bill.file_system_storage(situation, layout):
         usd = (price(line.price) or 0.0) * line.amount
         if line.price is tariff.METADATA_IOPS:
             falling += usd

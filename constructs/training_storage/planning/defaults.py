@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Default:
     """A default and the reason for it; `value` may be text where it is a rule rather than a figure."""
 

@@ -38,7 +38,7 @@ def effective_training_time_ratio(
     return max(0.0, (1 - lost_share) / (1 + stall_s / interval_s))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Needs:
     """The demand of a job before any tier is chosen.
 
@@ -132,7 +132,7 @@ class Needs:
         return f" ({self.read_bytes_per_s / nodes / GB:.3g} at full accelerator use)"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Required:
     """Rates in bytes per second; `together` says whether reading and writing happen at the same time."""
 

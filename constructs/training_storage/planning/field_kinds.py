@@ -46,7 +46,7 @@ def _plain_number(value: float) -> str:
     return str(value)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Whole:
     """A whole number from `minimum` to `maximum`."""
 
@@ -77,7 +77,7 @@ class Whole:
         return str(value)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Number:
     """A number from `minimum` to `maximum`, in `unit`."""
 
@@ -119,7 +119,7 @@ class Number:
         return _plain_number(value)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Choice:
     """One of `allowed`, in that spelling."""
 
@@ -149,7 +149,7 @@ class Choice:
         return str(value)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Text:
     """Text that matches `pattern` as a whole."""
 
@@ -177,7 +177,7 @@ class Text:
         return str(value)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Words:
     """A comma-separated list of different words, each of which `word` accepts."""
 

@@ -23,7 +23,7 @@ _LEAST_USD = 1.0
 _WIDER_PATHS = ("ena-multi-ip", *lustre.EFA_PATHS)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class _Change:
     """One field with another value, and what it means besides money. None stands for what the plan would choose."""
 

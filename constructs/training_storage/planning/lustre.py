@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 EFA_PATHS = ("efa", "efa-gds")
 
 
-@dataclass(frozen=True, kw_only=True)
-class FileSystem:
+class FileSystem(NamedTuple):
     """A legal file system with what it delivers to the cluster, in bytes per second."""
 
     deployment_type: DeploymentType
@@ -234,16 +233,10 @@ def least_gib(request: Request, tier: ThroughputTier) -> int | None:
 
 def file_system(request: Request, tier: ThroughputTier, capacity: int) -> FileSystem:
     """Return what a file system of `capacity` GiB delivers to the clients of `request`."""
-    kind, client = request.kind, request.client_bytes_per_s
-    if not request.efa:
-        servers = math.ceil(capacity / kind.gib_per_server)
+    kind, client, interfaces = request.kind, request.client_bytes_per_s, request.efa_interfaces
+    if not interfaces:
+        servers = -(-capacity // kind.gib_per_server)
         client = min(client, servers * request.server_bytes_per_s)
     clients = client * request.nodes
-    return FileSystem(
-        deployment_type=kind,
-        tier=tier,
-        capacity_gib=capacity,
-        efa_interfaces=request.efa_interfaces,
-        read_bytes_per_s=min(clients, tier.read_mb_per_s(capacity) * MB),
-        write_bytes_per_s=min(clients, tier.write_mb_per_s(capacity) * MB),
-    )
+    read, write = tier.read_mb_per_s(capacity) * MB, tier.write_mb_per_s(capacity) * MB
+    return FileSystem(kind, tier, capacity, interfaces, min(clients, read), min(clients, write))

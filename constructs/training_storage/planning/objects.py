@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from training_storage.planning.resolution import Situation
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class ObjectStore:
     """What an object tier delivers to the cluster, in bytes per second; `raised` if its default rates are too low."""
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from training_storage.planning import defaults
 from training_storage.planning.demand import Needs, effective_training_time_ratio, young_interval_s
 from training_storage.planning.units import SECONDS_PER_MINUTE
 
 
-@dataclass(frozen=True, kw_only=True)
-class Delivery:
+class Delivery(NamedTuple):
     """What the chosen tiers deliver, in bytes per second.
 
     Parameters
@@ -33,8 +32,7 @@ class Delivery:
     rank_bytes_per_s: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
+class Outcome(NamedTuple):
     """Times in seconds and counts over the run."""
 
     interval_s: float

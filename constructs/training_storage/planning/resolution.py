@@ -20,7 +20,7 @@ DEFAULT_REGION = str(defaults.FIELDS["region"].value)
 OBJECT_ASSUMED_UP_TO_INSTANCES = 16
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Situation:
     """A job with its defaults, what was given, and the catalog rows that it names.
 

@@ -58,7 +58,7 @@ RULES = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Offer:
     """An alternative that a rule names, to be costed: its tiers, how it differs besides, and why it is not chosen."""
 
@@ -67,7 +67,7 @@ class Offer:
     packed_shards: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Choice:
     """The tiers by rule, what each serves, and the words for it.
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from training_storage.planning.plan import Cost
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Solution:
     """Everything that a plan, its alternatives and its explanation are made of.
 

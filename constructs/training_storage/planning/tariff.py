@@ -23,7 +23,7 @@ S3_FILES_WRITE: Final = ("s3-files", "write_per_gib")
 
 
 @functools.cache
-def lustre_storage(*, deployment_type: str, per_unit: int) -> PricePath:
+def lustre_storage(deployment_type: str, per_unit: int) -> PricePath:
     """Return where the price of a GiB-month of an SSD file system stands."""
     return ("fsx-lustre", "storage_per_gib_month", deployment_type, str(per_unit))
 
@@ -34,7 +34,7 @@ def node_hour(instance_type: str) -> PricePath:
     return ("instances", instance_type, "per_hour")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Tariff:
     """Prices in USD of `region`.
 

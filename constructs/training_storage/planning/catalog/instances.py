@@ -18,7 +18,7 @@ _FILE = "instance_types.toml"
 Purchase = Literal["on-demand", "spot", "capacity-block"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class NetworkInterface:
     """One entry of a launch template's network interfaces.
 
@@ -40,7 +40,7 @@ class NetworkInterface:
         return self.interface_type != "efa-only"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class InstanceType:
     """An accelerated instance type as ``instance_types.toml`` describes it.
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _LUSTRE, _EXPRESS = "lustre_limits.toml", "express_limits.toml"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class LustreLimits:
     """What CreateFileSystem accepts; capacities in GiB, throughputs in MB/s or MB/s per TiB."""
 
@@ -49,7 +49,7 @@ class LustreLimits:
     efa_prefix_length: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class ExpressNaming:
     """Names and options of directory buckets and their access points."""
 

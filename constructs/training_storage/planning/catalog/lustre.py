@@ -34,7 +34,7 @@ class FileSystemShape(Protocol):
     def efa_enabled(self) -> bool: ...  # noqa: D102
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class ThroughputTier:
     """Baselines of one throughput tier in MB/s per TiB, and the size step with EFA in GiB (None: no EFA)."""
 
@@ -57,7 +57,7 @@ class ThroughputTier:
         return self.mb_per_s(capacity_gib=capacity_gib, baseline=min(self.network, self.disk_write))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class DeploymentType:
     """A deployment type on SSD with its size grid and throughput tiers."""
 
@@ -107,7 +107,7 @@ class DeploymentType:
         return step
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class ClientLimits:
     """What one client can move, in Gbps, and the EFA connections of a file system."""
 
@@ -155,7 +155,7 @@ def ports() -> tuple[tuple[int, int], ...]:
     return ((row["lnet"][0], row["lnet"][1]), (row["reserved"][0], row["reserved"][1]))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class AssociationLimits:
     """What FSx accepts of data repository associations; chunk sizes in MiB."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from training_storage.planning.catalog._data import load
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Quota:
     """A quota: its name, its Service Quotas code (None if none is published) and the default limit."""
 

@@ -20,7 +20,7 @@ ZONE_ID_ALLOWED = "an Availability Zone id such as 'use1-az4', not a zone name"
 ZONE_ID_REMEDY = "'aws ec2 describe-availability-zones' lists ZoneId beside ZoneName"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Region:
     """A Region as ``regions.toml`` describes it.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from training_storage.planning.catalog._data import load
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class S3Limits:
     """S3 general purpose: requests per second of one prefix, and the most parts of an object."""
 
@@ -17,7 +17,7 @@ class S3Limits:
     parts_maximum: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class ExpressLimits:
     """S3 Express One Zone: requests per second of one bucket, by default and on request."""
 
@@ -27,7 +27,7 @@ class ExpressLimits:
     put_per_s_on_request: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class FilesLimits:
     """S3 Files: reads of one client and writes of all clients in GiB/s, at best."""
 

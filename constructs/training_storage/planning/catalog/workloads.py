@@ -15,7 +15,7 @@ _FILE = "workloads.toml"
 _GIB = 2**30
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class StepTime:
     """Seconds of a training step, and whether they were measured on that accelerator or on the nearest one."""
 
@@ -24,7 +24,7 @@ class StepTime:
     measured: bool
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Workload:
     """How a reader reads: bytes of a sample, samples of a step and of a file, and the accelerator use it must keep."""
 
@@ -48,7 +48,7 @@ class Workload:
         return StepTime(seconds=self.step_seconds[row["column"]], column=row["column"], measured=row["measured"])
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class CheckpointModel:
     """A named checkpoint: parameters, ranks, ZeRO stage and its parts in GiB."""
 
