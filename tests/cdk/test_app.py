@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from aws_cdk import App, Stack
+from aws_cdk import App, CfnResource, NestedStack, Stack
 from aws_cdk.assertions import Annotations, Match
 
 from app import build
-from training_storage import ConstructError
+from training_storage import ConstructError, cli
 from training_storage.planning import PlanningError, TrainingJob, plan_storage
 
 if TYPE_CHECKING:
@@ -345,3 +345,22 @@ def test_more_instances_change_nothing_that_replaces_the_file_system(synthesize:
     for identifier, resource in few.items():
         for name in REPLACING_PROPERTIES.get(resource["Type"], ()):
             assert many[identifier]["Properties"].get(name) == resource["Properties"].get(name), (identifier, name)
+
+
+def test_check_finds_the_nested_templates_that_cdk_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    app = App(outdir=str(tmp_path))
+    nested = NestedStack(Stack(app, "Main"), "Nested")
+    properties = {
+        "FileSystemType": "LUSTRE",
+        "StorageCapacity": 1300,
+        "SubnetIds": ["subnet-1"],
+        "LustreConfiguration": {"DeploymentType": "SCRATCH_2"},
+    }
+    CfnResource(nested, "Fs", type="AWS::FSx::FileSystem", properties=properties)
+    app.synth()
+    main = str(tmp_path / "Main.template.json")
+    for options in ([], ["--against", main]):
+        assert cli.main(["check", str(tmp_path), "--region", "us-east-1", "--json", *options]) == 1
+        captured = capsys.readouterr()
+        assert [entry["rule"] for entry in json.loads(captured.out)] == ["lustre-capacity"]
+        assert captured.err == ""

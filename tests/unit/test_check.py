@@ -589,3 +589,29 @@ def test_any_manifest_gets_an_answer(
     assert cli.main(["check", str(tmp_path)]) in (0, 1, 2)
     assert cli.main(["check", str(tmp_path), "--against", str(tmp_path / "Main.template.json")]) in (0, 1, 2)
     capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    "assets",
+    [
+        {
+            "files": {
+                "hash": {
+                    "source": {"path": "Child.nested.template.json"},
+                    "destinations": {"a": {"objectKey": "hash.json"}},
+                }
+            }
+        },
+        [],
+        {"files": {"hash": 5}},
+        {"files": {"hash": {"source": {}, "destinations": {"a": {"objectKey": "hash.json"}}}}},
+    ],
+)
+def test_nested_templates_are_found_by_the_list_of_assets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], assets: Any
+) -> None:
+    folder = parent(tmp_path / "out", GOOD, other="nothing")
+    (folder / "Main.assets.json").write_text(json.dumps(assets), encoding="utf-8")
+    assert cli.main(["check", str(folder), "--region", "us-east-1"]) == 0
+    listed = isinstance(assets, dict) and "source" in str(assets) and "path" in str(assets)
+    assert (capsys.readouterr().err == "") is listed

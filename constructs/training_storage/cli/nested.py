@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from training_storage.cli.template_files import read_source
 from training_storage.planning.errors import InvalidJobError
 from training_storage.planning.guard import NESTED_STACK, Nested, NestedReader
+from training_storage.planning.legality.intrinsics import is_intrinsic, symbol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +35,8 @@ def nested_file(folder: Path, resource: Mapping[str, Any]) -> Path | None:
         name = metadata.get(_ASSET_PATH)
     elif isinstance(properties, Mapping):
         name = properties.get(_URL)
+        if is_intrinsic(name):
+            name = _asset(folder, symbol(name))
     if not isinstance(name, str) or "://" in name or "\0" in name:
         return None
     path = folder / name
@@ -40,6 +44,21 @@ def nested_file(folder: Path, resource: Mapping[str, Any]) -> Path | None:
         return path.resolve() if path.is_file() else None
     except OSError:
         return None
+
+
+def _asset(folder: Path, url: str) -> str | None:
+    """Return the file that an assembly uploads to `url`, by the list of assets that CDK writes for every stack."""
+    for path in sorted(folder.glob("*.assets.json")):
+        try:
+            files = json.loads(path.read_text(encoding="utf-8"))["files"]
+            for asset in files.values():
+                keys = [place["objectKey"] for place in asset["destinations"].values()]
+                if any(url.endswith(f"/{key}") for key in keys):
+                    return str(asset["source"]["path"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            # No list of assets: it names nothing.
+            continue
+    return None
 
 
 def files_reader(path: Path, above: frozenset[Path] = frozenset()) -> NestedReader:
