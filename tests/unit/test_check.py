@@ -427,6 +427,8 @@ def test_an_id_that_cannot_be_written_is_escaped(check: Check) -> None:
     assert "A\\ud800.Properties.StorageCapacity" in check(template)[1]
     for option in ("--json", "--sarif"):
         assert check(template, option)[0] == 1
+    code, out, err = check({"schema_version": "\ud800"})
+    assert (code, out, err.count("\n")) == (2, "", 1)
     lost = {"Resources": {"A\ud800": 5, "B": GOOD["Resources"]["Fs"]}}
     assert "A\\ud800: not a plain resource" in check(lost)[2]
 
@@ -565,7 +567,7 @@ def test_any_document_gets_an_answer(check: Check, tmp_path: Path, one: Any, oth
     (tmp_path / "old.json").write_text(json.dumps({"Resources": one}), encoding="utf-8")
     for document in (one, {"Resources": one}, {"Resources": {"A": one, "Fs": other}}, {**GOOD, "Conditions": one}):
         for options in ((), ("--sarif",), ("--against", str(tmp_path / "old.json"))):
-            code, out, err = check(document, *options)
+            code, out, err = check(json.dumps(document), *options)
             assert code in (0, 1, 2)
             assert (code == 2) == (out == "")
             assert code != 2 or err.count("\n") == 1

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from training_storage.cli.parser import OK, PROGRAM, Parser, refuse_unknown
+from training_storage.cli.parser import OK, PROGRAM, Parser, refuse_unknown, say
 from training_storage.planning import NoTierError, PlanningError
 
 if TYPE_CHECKING:
@@ -96,5 +96,5 @@ def _drop_output() -> None:
 
 
 def _fail(error: PlanningError | str, code: int) -> int:
-    sys.stderr.write(f"{PROGRAM}: {' '.join(str(error).split())}\n")
+    say(sys.stderr, f"{PROGRAM}: {' '.join(str(error).split())}\n")
     return code

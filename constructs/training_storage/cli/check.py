@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from training_storage.cli.deployed import read_deployed
 from training_storage.cli.nested import files_reader, nested_file, nested_stacks
-from training_storage.cli.parser import OK, Verbs
+from training_storage.cli.parser import OK, Verbs, say
 from training_storage.cli.sarif import sarif
 from training_storage.cli.template_files import Source, read_source, read_sources
 from training_storage.planning import StoragePlan, catalog
@@ -23,7 +23,7 @@ from training_storage.planning.plan import SCHEMA_VERSION
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping, Sequence
-    from typing import Any, TextIO
+    from typing import Any
 
 _FINDINGS = 1
 _OPTIONS = ["--region", "--json", "--sarif", "--deployed", "--against", "--accept"]
@@ -233,30 +233,24 @@ def _write(arguments: argparse.Namespace, entries: Sequence[Entry], notes: Seque
             {"rule": entry.rule, "logical_id": entry.logical_id, "message": entry.message, "source": entry.source}
             for entry in entries
         ]
-        _say(sys.stdout, json.dumps(answer, indent=2) + "\n")
+        say(sys.stdout, json.dumps(answer, indent=2) + "\n")
     elif arguments.sarif:
-        _say(sys.stdout, json.dumps(sarif(entries, promises=_promises(), notes=notes), indent=2) + "\n")
+        say(sys.stdout, json.dumps(sarif(entries, promises=_promises(), notes=notes), indent=2) + "\n")
     else:
         lines = [
             f"{entry.path}: {'.'.join(filter(None, (entry.logical_id, entry.location)))}: {entry.message}"
             f" [{entry.rule}; {entry.source}]"
             for entry in entries
         ]
-        _say(
+        say(
             sys.stdout,
             "\n".join(lines or [f"Nothing illegal in {count} {'file' if count == 1 else 'files'}."]) + "\n",
         )
         if any(entry.rule.startswith("guard-") for entry in entries):
-            _say(sys.stdout, "Data would be lost. Accept it by name with --accept LOGICAL_ID.\n")
+            say(sys.stdout, "Data would be lost. Accept it by name with --accept LOGICAL_ID.\n")
     sys.stdout.flush()
     if not arguments.sarif:
-        _say(sys.stderr, "".join(f"not checked: {note}\n" for note in notes))
-
-
-def _say(stream: TextIO, text: str) -> None:
-    """Write text; what the terminal cannot show, such as half a surrogate pair in a logical id, is written escaped."""
-    encoding = stream.encoding or "utf-8"
-    stream.write(text.encode(encoding, errors="backslashreplace").decode(encoding))
+        say(sys.stderr, "".join(f"not checked: {note}\n" for note in notes))
 
 
 def _promises() -> dict[str, str]:

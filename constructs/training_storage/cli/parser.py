@@ -10,6 +10,7 @@ from training_storage.planning.errors import InvalidJobError, did_you_mean
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import TextIO
 
 PROGRAM = "training-storage"
 OK = 0
@@ -40,6 +41,12 @@ def refuse_unknown(argument: str, arguments: argparse.Namespace) -> NoReturn:
         f"{name!r} is not an option of {PROGRAM} {arguments.verb}.{did_you_mean(name, arguments.options)} "
         f"See {PROGRAM} {arguments.verb} --help."
     )
+
+
+def say(stream: TextIO, text: str) -> None:
+    """Write text; what the terminal cannot show, such as half a surrogate pair in a logical id, is written escaped."""
+    encoding = stream.encoding or "utf-8"
+    stream.write(text.encode(encoding, errors="backslashreplace").decode(encoding))
 
 
 def write_whole(path: Path, text: str, *, force: bool) -> None:
