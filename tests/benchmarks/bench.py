@@ -1,4 +1,4 @@
-"""``make bench``: measures every claim in one run, writes docs/benchmarks.md, fails if a claim does not hold."""
+"""``make bench``: measures every claim in one run, writes docs/benchmarks.md, exits with 1 if a claim is missed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import platform
 import statistics
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tests.benchmarks import timing
@@ -20,45 +21,100 @@ if TYPE_CHECKING:
 
 _DOCUMENT = timing.ROOT / "docs" / "benchmarks.md"
 _RATIO_MOST, _COLD_MOST_S, _PLANS_LEAST = 1.01, 0.15, 1000.0
+#: The same limits beside the yardsticks of the run, for machines of any speed: 0.15 s over an empty Python of 0.013 s,
+#: and 1,000 plans a second where the loop takes 0.075 s.
+_COLD_MOST_RATIO, _PLANS_LEAST_A_LOOP = 12.5, 75.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """What is claimed, what was measured, and the limit."""
+
+    words: str
+    measured: str
+    limit: str
+    holds: bool
 
 
 def main() -> int:
-    """Run all, write the document, return 1 if a claim is missed."""
+    """Run all, write the document with limits and what was missed, return 1 if a claim was."""
     compared = list(agreements(random_jobs()))
     cold = timing.cold_plan()
     rate, loop = timing.plans_per_second([TrainingJob(**job) for job, _ in _plannable(compared)])
     default_rate, _ = timing.plans_per_second([TrainingJob(instances=256)] * 200)
     synth = timing.synth()
     published = comparisons()
+    claims = list(_claims(compared, cold, rate, default_rate, loop))
     lines = [
         *_head(),
+        *_held(claims),
         *_brute_force(compared),
         *_speed(cold, rate, default_rate, loop),
         *_synth(synth),
         *_published(published),
     ]
     _DOCUMENT.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    missed = list(_missed(compared, cold, rate))
-    for line in (*lines, *missed):
-        sys.stdout.write(line + "\n")
-    return 1 if missed else 0
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 0 if all(claim.holds for claim in claims) else 1
 
 
 def _plannable(compared: list[Agreement]) -> list[tuple[dict[str, Any], float]]:
     return [(agreement.job, agreement.ratio) for agreement in compared if agreement.ratio is not None]
 
 
-def _missed(compared: list[Agreement], cold: dict[str, float], rate: float) -> Iterator[str]:
-    worst = max(ratio for _, ratio in _plannable(compared))
-    if worst > _RATIO_MOST:
-        yield f"MISSED: the worst plan costs {worst:.4f} of the brute force, at most {_RATIO_MOST} is claimed."
-    if not all(agreement.meets for agreement in compared):
-        yield "MISSED: a plan has less than the demand."
-    over = cold["plan"] - cold["python -c pass"]
-    if over > _COLD_MOST_S:
-        yield f"MISSED: a cold plan costs {over:.3f} s over python -c pass, at most {_COLD_MOST_S} is claimed."
-    if rate < _PLANS_LEAST:
-        yield f"MISSED: {rate:.0f} plans per second, at least {_PLANS_LEAST:.0f} are claimed."
+def _claims(
+    compared: list[Agreement], cold: dict[str, float], rate: float, default_rate: float, loop: float
+) -> Iterator[Claim]:
+    planned = _planned(compared)
+    worst, met = max(ratio for _, ratio in _plannable(compared)), sum(agreement.meets for agreement in planned)
+    yield Claim(
+        words="total cost of the plan / least of the brute force, worst",
+        measured=f"{worst:.6f}",
+        limit=f"at most {_RATIO_MOST}",
+        holds=worst <= _RATIO_MOST,
+    )
+    yield Claim(
+        words="plans that meet the demand",
+        measured=f"{met} of {len(planned)}",
+        limit="all",
+        holds=met == len(planned),
+    )
+    over, times = cold["plan"] - cold["python -c pass"], cold["plan"] / cold["python -c pass"]
+    yield Claim(
+        words="a cold plan over `python -c pass`",
+        measured=f"{over:.3f} s",
+        limit=f"at most {_COLD_MOST_S} s",
+        holds=over <= _COLD_MOST_S,
+    )
+    yield Claim(
+        words="a cold plan / `python -c pass`",
+        measured=f"{times:.1f}",
+        limit=f"at most {_COLD_MOST_RATIO}",
+        holds=times <= _COLD_MOST_RATIO,
+    )
+    for words, value in (("the random jobs", rate), ("`instances=256`", default_rate)):
+        yield Claim(
+            words=f"plans per second in process, {words}",
+            measured=f"{value:,.0f}",
+            limit=f"at least {_PLANS_LEAST:,.0f}",
+            holds=value >= _PLANS_LEAST,
+        )
+        yield Claim(
+            words=f"plans in the time of the fixed loop, {words}",
+            measured=f"{value * loop:.0f}",
+            limit=f"at least {_PLANS_LEAST_A_LOOP:.0f}",
+            holds=value * loop >= _PLANS_LEAST_A_LOOP,
+        )
+
+
+def _planned(compared: list[Agreement]) -> list[Agreement]:
+    return [agreement for agreement in compared if agreement.ratio is not None]
+
+
+def _held(claims: list[Claim]) -> Iterator[str]:
+    yield from ("", "## Claims and limits", "", "| claim | measured | limit | |", "|---|---|---|---|")
+    for claim in claims:
+        yield f"| {claim.words} | {claim.measured} | {claim.limit} | {'held' if claim.holds else '**MISSED**'} |"
 
 
 def _head() -> Iterator[str]:
@@ -88,7 +144,8 @@ def _brute_force(compared: list[Agreement]) -> Iterator[str]:
     yield f"| the same, median | {statistics.median(ratios):.6f} |"
     farthest = max(printed, key=lambda ratio: abs(ratio - 1))
     yield f"| printed money / the brute force's for the same configuration, farthest | {farthest:.6f} |"
-    yield f"| plans that meet the demand | {sum(a.meets for a in compared)} of {len(compared)} |"
+    planned = _planned(compared)
+    yield f"| planned jobs whose plan meets the demand | {sum(a.meets for a in planned)} of {len(planned)} |"
 
 
 def _speed(cold: dict[str, float], rate: float, default_rate: float, loop: float) -> Iterator[str]:
@@ -104,7 +161,13 @@ def _speed(cold: dict[str, float], rate: float, default_rate: float, loop: float
 
 
 def _synth(seconds: dict[str, float]) -> Iterator[str]:
-    yield from ("", "## Synth time", "", "The app with `-c instances=256`, cdk-nag included.", "")
+    yield from (
+        "",
+        "## Synth time",
+        "",
+        "The app with `-c instances=256`, cdk-nag included; medians of 5 runs that take turns.",
+        "",
+    )
     yield from ("| | seconds | of the empty app |", "|---|---|---|")
     names = {"empty": "an empty CDK app", "bare L1": "the same resources as bare L1", "app": "the app"}
     for name, words in names.items():
@@ -116,7 +179,8 @@ def _published(found: list[Comparison]) -> Iterator[str]:
     yield (
         "Run of 720 h by the brute force's arithmetic: storage, requests, accelerators that wait, work done twice. "
         "Where the choice has too little capacity or throughput for the job its total stands for a file system that "
-        "could not hold it."
+        "could not hold it. Where no budget is published, one was fitted to what the published choice gives, marked * "
+        "and said below; such a row shows that the model agrees with the choice, not that it was found without it."
     )
     yield from (
         "",
@@ -127,7 +191,13 @@ def _published(found: list[Comparison]) -> Iterator[str]:
         usd = "never complete" if row.advised_usd is None else f"{row.advised_usd:,.0f}"
         ratio = "–" if row.advised_usd is None else f"{row.advised_usd / row.plan_usd:.2f}"
         meets = "yes" if row.advised_meets else "no"
-        yield f"| {row.case.source} | {meets} | {usd} | {row.plan_shape} | {row.plan_usd:,.0f} | {ratio} |"
+        mark = " *" if row.case.fitted else ""
+        yield f"| {row.case.source}{mark} | {meets} | {usd} | {row.plan_shape} | {row.plan_usd:,.0f} | {ratio} |"
+    yield ""
+    for row in found:
+        if row.case.fitted:
+            yield f"\\* {row.case.source}: {row.case.fitted}"
+            yield ""
 
 
 if __name__ == "__main__":

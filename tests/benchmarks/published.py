@@ -18,13 +18,17 @@ TIERS = ("s3", "fsx-lustre")
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A published choice: its source, the job as far as it is published, and the file system."""
+    """A published choice: its source, the job as far as it is published, and the file system.
+
+    `fitted` says which fields were not published and were set to what the choice gives.
+    """
 
     source: str
     job: dict[str, Any]
     per_unit: int
     gib: int
     path: str = "ena"
+    fitted: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,27 +52,27 @@ CASES = (
             "instance_type": "p5en.48xlarge",
             "model": "llama3-405b",
             "checkpoint_mode": "sync",
-            # What the published file system gives: 5,678 GB at 93.75 GB/s.
             "checkpoint_stall_budget_seconds": 61.0,
             "network_path": "efa",
         },
         per_unit=1000,
         gib=96_000,
         path="efa",
+        fitted="`checkpoint_stall_budget_seconds=61` is what the published file system gives, 5,678 GB at 93.75 GB/s.",
     ),
     Case(
         source="HyperPod planning guide: 250 MB/s per TB, 50 TB",
-        # The data that fills 50,400 GiB beside the checkpoints.
         job={**_TOKENS, "instances": 64, "dataset_gib": 40_000.0, "model": "llama3-70b"},
         per_unit=250,
         gib=50_400,
+        fitted="`dataset_gib=40000` is the data that fills 50,400 GiB beside the checkpoints.",
     ),
     Case(
         source="NeMo on EKS: 2 nodes, 1,200 GiB at 250",
-        # The restore that it gives: 113 GB at 293 MB/s.
         job={**_TOKENS, "instances": 2, "model": "llama3-8b", "restore_budget_seconds": 385.0},
         per_unit=250,
         gib=1200,
+        fitted="`restore_budget_seconds=385` is the restore that the published file system gives, 113 GB at 293 MB/s.",
     ),
     *(
         Case(

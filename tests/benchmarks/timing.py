@@ -44,7 +44,7 @@ def cold_plan(*, runs: int = 15) -> dict[str, float]:
     return medians(commands, runs=runs, environment=environment)
 
 
-def plans_per_second(jobs: Sequence[TrainingJob], *, rounds: int = 5) -> tuple[float, float]:
+def plans_per_second(jobs: Sequence[TrainingJob], *, rounds: int = 9) -> tuple[float, float]:
     """Return plans per second without alternatives, and seconds of the fixed loop; medians of rounds in turns."""
     rates, loops = [], []
     for _ in range(rounds):
@@ -53,7 +53,7 @@ def plans_per_second(jobs: Sequence[TrainingJob], *, rounds: int = 5) -> tuple[f
     return statistics.median(rates), statistics.median(loops)
 
 
-def synth(*, runs: int = 3) -> dict[str, float]:
+def synth(*, runs: int = 5) -> dict[str, float]:
     """Return median seconds to synthesize the app, an empty CDK app, and the app's resources as bare L1."""
     context = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
     with tempfile.TemporaryDirectory() as folder:

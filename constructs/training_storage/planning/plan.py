@@ -11,6 +11,7 @@ from training_storage.planning import catalog, summary
 from training_storage.planning.codec import decode, encode
 from training_storage.planning.errors import InvalidPlanError
 from training_storage.planning.job import TrainingJob  # noqa: TC001 - the codec reads annotations at run time
+from training_storage.planning.value import Value
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,8 +21,8 @@ SCHEMA_VERSION = 1
 DATA_LAKE = "{data_lake}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Alternative:
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Alternative(Value):
     """A configuration that was not chosen, with what it would cost (None where it was not costed) and why not."""
 
     tiers: tuple[str, ...]
@@ -31,8 +32,8 @@ class Alternative:
     why_not: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Selection:
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Selection(Value):
     """The tiers of a job and the rules that chose them; `rules` and `reasons` run in parallel."""
 
     tiers: tuple[str, ...]
@@ -41,8 +42,8 @@ class Selection:
     alternatives: tuple[Alternative, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class DemandSummary:
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class DemandSummary(Value):
     """What the job asks of storage, in the units that the names carry."""
 
     read_gb_per_s: float
@@ -62,8 +63,8 @@ class DemandSummary:
     metadata_iops: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class LinkedFolder:
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class LinkedFolder(Value):
     """A data repository association: a directory of the file system and its folder in the data lake.
 
     Parameters
@@ -86,8 +87,8 @@ class LinkedFolder:
     batch_import_metadata: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class LustrePlan:
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class LustrePlan(Value):
     """An FSx for Lustre file system; `metadata_iops` is None where the type takes no metadata configuration."""
 
     deployment_type: str
@@ -109,22 +110,22 @@ class LustrePlan:
         return "AUTOMATIC" if self.metadata_iops == automatic else "USER_PROVISIONED"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExpressPlan:
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class ExpressPlan(Value):
     """A directory bucket; `zone_id` is None where the catalog knows no zone that fits."""
 
     zone_id: str | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class S3Plan:
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class S3Plan(Value):
     """The folders of the data lake that the job uses."""
 
     folders: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Placement:
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Placement(Value):
     """Where a kind of data lives: on a hot tier or not, durably, and when it leaves the hot tier."""
 
     data: str
@@ -133,8 +134,8 @@ class Placement:
     leaves_hot: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lever:
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Lever(Value):
     """A change of the job that would save money."""
 
     change: Mapping[str, object]
@@ -142,8 +143,8 @@ class Lever:
     why: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class HourlyCost:
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class HourlyCost(Value):
     """USD per hour: all nodes running, no node running, and with the stack gone (the lake remains)."""
 
     running: float | None
@@ -151,8 +152,8 @@ class HourlyCost:
     parked: float | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunCost:
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class RunCost(Value):
     """USD of the run. None where a price is not known in the Region."""
 
     storage: float | None
@@ -163,8 +164,8 @@ class RunCost:
     total: float | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cost:
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Cost(Value):
     """What the plan costs; `per_month_usd` is by tier, and ``cluster`` with all nodes running."""
 
     currency: str
@@ -174,8 +175,8 @@ class Cost:
     run_usd: RunCost
 
 
-@dataclass(frozen=True, kw_only=True)
-class QuotaUse:
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class QuotaUse(Value):
     """A quota of the account and what this plan needs of it; `code` is None where none is published."""
 
     name: str
@@ -184,8 +185,8 @@ class QuotaUse:
     needed: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoragePlan:
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class StoragePlan(Value):
     """The storage of one job.
 
     `job` has every field resolved and `assumed` names those that were filled in. A plan is complete: deploy it as a

@@ -1,0 +1,72 @@
+"""The benchmark's own words: only planned jobs count, limits stand beside figures, and a missed one is an exit code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.benchmarks import bench, published, timing
+from tests.benchmarks.agreement import Agreement
+
+PLANNED = Agreement(job={"instances": 64}, ratio=1.0, printed_ratio=1.0, meets=True)
+REFUSED = Agreement(job={"instances": 8}, ratio=None, printed_ratio=None, meets=True)
+GOOD: dict[str, Any] = {
+    "compared": [PLANNED, REFUSED],
+    "cold": {"python -c pass": 0.013, "plan": 0.113},
+    "rate": 2000.0,
+    "default_rate": 1500.0,
+    "loop": 0.075,
+}
+
+
+def missed(**changes: Any) -> list[str]:
+    return [claim.words for claim in bench._claims(**{**GOOD, **changes}) if not claim.holds]
+
+
+def test_refused_jobs_are_not_counted_as_plans_that_meet_the_demand() -> None:
+    claims = {claim.words: claim.measured for claim in bench._claims(**GOOD)}
+    assert claims["plans that meet the demand"] == "1 of 1"
+    assert "| planned jobs whose plan meets the demand | 1 of 1 |" in list(bench._brute_force([PLANNED, REFUSED]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"compared": [Agreement(job={}, ratio=1.02, printed_ratio=1.0, meets=True)]}, "total cost of the plan"),
+        ({"compared": [Agreement(job={}, ratio=1.0, printed_ratio=1.0, meets=False)]}, "plans that meet the demand"),
+        ({"cold": {"python -c pass": 0.1, "plan": 0.3}}, "a cold plan over `python -c pass`"),
+        ({"cold": {"python -c pass": 0.005, "plan": 0.1}}, "a cold plan / `python -c pass`"),
+        ({"default_rate": 999.0, "loop": 1.0}, "plans per second in process, `instances=256`"),
+        ({"rate": 1001.0, "loop": 0.07}, "plans in the time of the fixed loop, the random jobs"),
+    ],
+)
+def test_each_limit_can_be_missed_and_is_printed_as_missed(changes: dict[str, Any], words: str) -> None:
+    assert missed() == []
+    assert [found for found in missed(**changes) if found.startswith(words)]
+    table = list(bench._held(list(bench._claims(**{**GOOD, **changes}))))
+    assert any("**MISSED**" in line and words in line for line in table)
+    assert all("at most" in line or "at least" in line or "| all |" in line for line in table[5:])
+
+
+@pytest.mark.parametrize(("plan_s", "code"), [(0.1, 0), (3.0, 1)])
+def test_a_missed_claim_is_written_and_exits_with_1(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any, plan_s: float, code: int
+) -> None:
+    monkeypatch.setattr(bench, "_DOCUMENT", tmp_path / "benchmarks.md")
+    monkeypatch.setattr(bench, "agreements", lambda _: iter([PLANNED, REFUSED]))
+    monkeypatch.setattr(bench, "comparisons", list)
+    monkeypatch.setattr(timing, "cold_plan", lambda: {"python -c pass": 0.013, "plan": plan_s})
+    monkeypatch.setattr(timing, "plans_per_second", lambda _: (2000.0, 0.075))
+    monkeypatch.setattr(timing, "synth", lambda: {"empty": 1.0, "bare L1": 1.0, "app": 2.0})
+    assert bench.main() == code
+    assert ("MISSED" in (tmp_path / "benchmarks.md").read_text(encoding="utf-8")) == bool(code)
+
+
+def test_published_cases_with_fitted_budgets_say_so_in_the_document() -> None:
+    text = "\n".join(bench._published(published.comparisons()))
+    fitted = [case for case in published.CASES if case.fitted]
+    assert len(fitted) == 3
+    for case in fitted:
+        assert f"| {case.source} * |" in text
+        assert f"\\* {case.source}: {case.fitted}" in text
