@@ -474,3 +474,36 @@ def test_the_assertions_for_users_pass_and_fail() -> None:
     with pytest.raises(AssertionError, match="Fs: FSx::FileSystem would be replaced because of KmsKeyId"):
         assert_nothing_lost(TEMPLATE, changed(FS + "KmsKeyId", "other"))
     assert_nothing_lost(TEMPLATE, changed(FS + "KmsKeyId", "other"), accept=["Fs", "Link"])
+
+
+LUSTRE_P2 = {"DeploymentType": "PERSISTENT_2", "PerUnitStorageThroughput": 250}
+
+
+def lustre_template(lustre: dict[str, Any], **properties: Any) -> dict[str, Any]:
+    system = {"FileSystemType": "LUSTRE", "SubnetIds": ["subnet-01234567"], "StorageCapacity": 2400, **properties}
+    return {
+        "Resources": {"Fs": {"Type": "AWS::FSx::FileSystem", "Properties": {**system, "LustreConfiguration": lustre}}}
+    }
+
+
+@pytest.mark.parametrize(
+    ("lustre", "properties"),
+    [
+        ({"EfaEnabled": False}, {}),
+        ({"EfaEnabled": "false"}, {}),
+        ({"CopyTagsToBackups": False}, {}),
+        ({}, {"StorageType": "SSD"}),
+    ],
+)
+def test_a_default_that_is_written_out_is_no_change(lustre: dict[str, Any], properties: dict[str, Any]) -> None:
+    left_out, written = lustre_template(LUSTRE_P2), lustre_template({**LUSTRE_P2, **lustre}, **properties)
+    assert compare_templates(left_out, written) == ()
+    assert compare_templates(written, left_out) == ()
+
+
+@pytest.mark.parametrize(("iops", "refused"), [(1500, False), (3000, False), (6000, True)])
+def test_automatic_metadata_iops_below_the_provisioned_ones_are_refused(iops: int, refused: bool) -> None:
+    # FSx: metadata IOPS only grow; AUTOMATIC gives 3,000 on 2,400 GiB.
+    before = lustre_template({**LUSTRE_P2, "MetadataConfiguration": {"Mode": "USER_PROVISIONED", "Iops": iops}})
+    after = lustre_template({**LUSTRE_P2, "MetadataConfiguration": {"Mode": "AUTOMATIC"}})
+    assert bool(compare_templates(before, after)) == refused

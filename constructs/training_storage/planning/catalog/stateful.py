@@ -30,6 +30,8 @@ class ResourceType:
         Further ones, by the documentation.
     refused
         Properties that change neither in place nor by replacement.
+    defaults
+        What a property means that is left out.
     """
 
     name: str
@@ -37,6 +39,7 @@ class ResourceType:
     create_only: tuple[str, ...]
     replaced: tuple[str, ...]
     refused: tuple[str, ...]
+    defaults: Mapping[str, object]
 
     @property
     def stateful(self) -> bool:
@@ -54,6 +57,7 @@ def resource_types() -> Mapping[str, ResourceType]:
             create_only=tuple(row["create_only"]),
             replaced=tuple(row["replaced"]),
             refused=tuple(row["refused"]),
+            defaults=row.get("defaults", {}),
         )
         for name, row in load(_FILE).items()
     }

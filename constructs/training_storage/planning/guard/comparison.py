@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from training_storage.planning.catalog import lustre
 from training_storage.planning.catalog.stateful import ResourceType, resource_types
 from training_storage.planning.guard.evaluation import Evaluator, parameter_values, plain
 from training_storage.planning.legality import MetadataConfiguration, read_file_system
@@ -24,6 +25,7 @@ _DELETION = "CloudFormation user guide, DeletionPolicy"
 _CAUSE_CHARACTERS = 90
 _PARTS_COMPARED = 20_000
 _IF = "Fn::If"
+_IF_PARTS = 3  # the condition and its two branches; anything else is no Fn::If that could be read
 _KEEPS = ("Retain", "RetainExceptOnCreate")
 _FILE_SYSTEM = "AWS::FSx::FileSystem"
 
@@ -401,7 +403,7 @@ def _causes(old: _Side, new: _Side, logical_id: str, replaced: set[str]) -> tupl
     before, after = old.properties(logical_id), new.properties(logical_id)
     causes = []
     for path in (*kind.create_only, *kind.replaced):
-        one, other = _at(before, path), _at(after, path)
+        one, other = _meant(kind, before, path), _meant(kind, after, path)
         if _differ(one, other):
             causes.append(_cause(path, before, after))
         else:
@@ -432,7 +434,7 @@ def _refusals(old: _Side, new: _Side, replaced: Mapping[str, tuple[str, ...]]) -
         if new.resources[logical_id].get("Type") != kind.name:
             continue
         before, after = old.properties(logical_id), new.properties(logical_id)
-        causes = [path for path in kind.refused if _differ(_at(before, path), _at(after, path))]
+        causes = [path for path in kind.refused if _differ(_meant(kind, before, path), _meant(kind, after, path))]
         if kind.name == _FILE_SYSTEM:
             causes += _shrunk(before, after)
         if causes:
@@ -464,6 +466,16 @@ def _shrunk(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str
         less, more = new.metadata.iops, old.metadata.iops
         if isinstance(less, int) and isinstance(more, int) and less < more:
             yield f"MetadataConfiguration.Iops ({more} to {less}; they only grow)"
+        if new.metadata.mode == "AUTOMATIC" and isinstance(more, int) and isinstance(other, int):
+            automatic = lustre.automatic_metadata_iops(other)
+            if automatic < more:
+                yield f"MetadataConfiguration.Mode ({more} IOPS to AUTOMATIC's {automatic}; they only grow)"
+
+
+def _meant(kind: ResourceType, properties: Mapping[str, Any], path: str) -> object:
+    """Return the value at a path, or what it means where it is left out."""
+    value = _at(properties, path)
+    return kind.defaults.get(path) if value is None else value
 
 
 def _at(properties: object, path: str) -> object:
@@ -473,7 +485,7 @@ def _at(properties: object, path: str) -> object:
     for number, name in enumerate(names):
         if not isinstance(value, Mapping):
             return None
-        if _IF in value and is_intrinsic(value):
+        if is_intrinsic(value) and isinstance(value.get(_IF), list) and len(value[_IF]) == _IF_PARTS:
             condition, *branches = value[_IF]
             found = [_at(branch, ".".join(names[number:])) for branch in branches]
             same = _canonical(found[0]) == _canonical(found[1])
