@@ -382,7 +382,7 @@ def _replaced(old: _Side, new: _Side) -> dict[str, tuple[str, ...]]:
         for logical_id, resource in old.resources.items()
         if logical_id in new.resources
         and new.resources[logical_id].get("Type") == resource.get("Type")
-        and resource.get("Type") in resource_types()
+        and str(resource.get("Type")) in resource_types()
     ]
     replaced: dict[str, tuple[str, ...]] = {}
     changed = True
