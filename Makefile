@@ -38,10 +38,10 @@ test-fast: setup ## Everything but the local deployments; under a minute on two 
 
 # Two lanes for two cores: CDK starts once in each, and neither waits for the other.
 test-pure:
-	@pytest --quiet tests/unit tests/compliance
+	@pytest --quiet tests/unit $(filter-out tests/compliance/test_templates.py,$(wildcard tests/compliance/test_*.py))
 
 test-cdk:
-	@pytest --quiet tests/cdk tests/snapshot
+	@pytest --quiet tests/cdk tests/snapshot tests/compliance/test_templates.py
 
 bench: setup ## Measure every claim and write docs/benchmarks.md.
 	@PYTHONPATH=.:constructs python -m tests.benchmarks.bench
