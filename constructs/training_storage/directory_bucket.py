@@ -14,12 +14,11 @@ from training_storage.validation import is_token, known, refuse, region_of, say_
 
 __all__ = ["DirectoryBucket"]
 
-ZONE_ID_PATTERN = r"[a-z]{2,5}\d-az\d+"
 _INCOMPLETE_UPLOAD_DAYS = 1
 
 
 class DirectoryBucket(Construct):
-    """A directory bucket in one zone, encrypted, TLS only, whose objects expire.
+    """A directory bucket in one zone, encrypted, TLS only, whose objects can expire.
 
     Parameters
     ----------

@@ -9,8 +9,8 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from training_storage.directory_bucket import ZONE_ID_PATTERN
-from training_storage.planning.catalog.regions import ZONE_ID_ALLOWED, ZONE_ID_REMEDY
+from training_storage.planning.catalog.network import subnet_limits
+from training_storage.planning.catalog.regions import ZONE_ID_ALLOWED, ZONE_ID_PATTERN, ZONE_ID_REMEDY
 from training_storage.validation import ConstructError, is_token, require_integer, require_match, require_one_of
 
 __all__ = ["TrainingNetwork"]
@@ -18,11 +18,6 @@ __all__ = ["TrainingNetwork"]
 DEFAULT_IP_RANGE = "10.0.0.0/16"
 EGRESS_CHOICES = ("nat", "isolated")
 
-# VPC user guide: a subnet is at most a /16 and loses its first four addresses and its last one to AWS.
-_RESERVED_ADDRESSES = 5
-_LARGEST_SUBNET_PREFIX = 16
-# A NAT gateway takes one address; /28 is the smallest subnet that AWS makes.
-_PUBLIC_SUBNET_PREFIX = 28
 # Room for login nodes, interface endpoints, Lambda functions and a second file system beside the first.
 _SPARE_ADDRESSES = 256
 
@@ -105,7 +100,8 @@ class TrainingNetwork(Construct):
         public = ec2.SubnetConfiguration(
             name="Public",
             subnet_type=ec2.SubnetType.PUBLIC,
-            cidr_mask=_PUBLIC_SUBNET_PREFIX,
+            # A NAT gateway takes one address.
+            cidr_mask=subnet_limits().smallest_prefix_length,
             map_public_ip_on_launch=False,
         )
         self.vpc: ec2.Vpc = ec2.Vpc(
@@ -180,8 +176,12 @@ def _private_prefix(addresses: int, ip_range: str) -> int:
         raise ConstructError(
             f"ip_range must be an IPv4 range with no host bits set, such as '10.0.0.0/16', got: {ip_range!r}"
         ) from None
-    if not _LARGEST_SUBNET_PREFIX <= network.prefixlen < _PUBLIC_SUBNET_PREFIX:
-        raise ConstructError(f"ip_range must be from /16 to /27, got: {ip_range}; for example '10.0.0.0/16'")
+    limits = subnet_limits()
+    if not limits.largest_prefix_length <= network.prefixlen < limits.smallest_prefix_length:
+        raise ConstructError(
+            f"ip_range must be from /{limits.largest_prefix_length} to /{limits.smallest_prefix_length - 1},"
+            f" got: {ip_range}; for example '{DEFAULT_IP_RANGE}'"
+        )
     most = maximum_addresses(ip_range)
     if addresses > most:
         raise ConstructError(
@@ -194,4 +194,4 @@ def _private_prefix(addresses: int, ip_range: str) -> int:
 def maximum_addresses(ip_range: str = DEFAULT_IP_RANGE) -> int:
     """Return how many addresses nodes and file servers can take in a network made in `ip_range`."""
     half = ipaddress.IPv4Network(ip_range).num_addresses // 2
-    return max(half - _SPARE_ADDRESSES - _RESERVED_ADDRESSES, 0)
+    return max(half - _SPARE_ADDRESSES - subnet_limits().reserved_addresses, 0)

@@ -134,6 +134,11 @@ def test_an_unusable_address_range_is_refused(stack: Stack, ip_range: str) -> No
         TrainingNetwork(stack, "Network", zone_id="use1-az4", addresses=1, ip_range=ip_range)
 
 
+def test_a_local_zone_that_a_plan_accepts_is_accepted(stack: Stack, resources: Synthesize) -> None:
+    TrainingNetwork(stack, "Network", zone_id="use1-dfw2-az1", addresses=10)
+    assert subnets(resources(stack))["Private"]["AvailabilityZoneId"] == "use1-dfw2-az1"
+
+
 @pytest.mark.parametrize("zone", ["us-east-1a", "", "az4"])
 def test_a_zone_name_is_refused(stack: Stack, zone: str) -> None:
     with pytest.raises(ConstructError, match="zone_id must be an Availability Zone id"):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from training_storage.planning import catalog
-from training_storage.planning.catalog.regions import ZONE_ID_ALLOWED, ZONE_ID_REMEDY
+from training_storage.planning.catalog.regions import ZONE_ID_ALLOWED, ZONE_ID_PATTERN, ZONE_ID_REMEDY
 from training_storage.planning.errors import InvalidJobError, did_you_mean
 from training_storage.planning.field_kinds import Choice, Kind, Number, Text, Whole, Words
 
@@ -256,7 +256,7 @@ class TrainingJob:
                 )
         if self.region is not None:
             check_zone_of_region(zone_id=zone_id, region=catalog.region(self.region))
-        elif not re.fullmatch(r"[a-z]+[0-9](-[a-z]{3}[0-9]{1,2})?-az[1-9][0-9]?", zone_id):
+        elif not re.fullmatch(ZONE_ID_PATTERN, zone_id):
             raise InvalidJobError(f"zone_id must be {ZONE_ID_ALLOWED}, got: {zone_id!r}; {ZONE_ID_REMEDY}.")
 
 

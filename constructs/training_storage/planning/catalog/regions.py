@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _FILE = "regions.toml"
 
+#: Availability Zone and Local Zone ids of any Region.
+ZONE_ID_PATTERN = r"[a-z]+[0-9](-[a-z]{3}[0-9]{1,2})?-az[1-9][0-9]?"
 #: What every refusal of a zone name says, so that plan, constructs and check use the same words.
 ZONE_ID_ALLOWED = "an Availability Zone id such as 'use1-az4', not a zone name"
 ZONE_ID_REMEDY = "'aws ec2 describe-availability-zones' lists ZoneId beside ZoneName"

@@ -1,0 +1,24 @@
+"""Limits of VPC subnets."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from training_storage.planning.catalog._data import load
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubnetLimits:
+    """Prefix lengths of the largest and the smallest subnet, and the addresses that AWS keeps of each."""
+
+    largest_prefix_length: int
+    smallest_prefix_length: int
+    reserved_addresses: int
+
+
+@functools.cache
+def subnet_limits() -> SubnetLimits:
+    """Return the limits of subnets."""
+    row = load("network.toml")["subnets"]
+    return SubnetLimits(**{key: value for key, value in row.items() if key not in ("source", "as_of")})
