@@ -65,10 +65,15 @@ def lake_checkpoint_s(situation: Situation, layout: Layout, result: Outcome) -> 
     return max(result.interval_s, situation.durable_s)
 
 
+def lake_checkpoints(situation: Situation, layout: Layout, result: Outcome) -> float:
+    """Return how many checkpoints reach the lake in the run."""
+    return situation.run_s / lake_checkpoint_s(situation, layout, result)
+
+
 def lake_checkpoint_gib(situation: Situation, needs: Needs, layout: Layout, result: Outcome) -> float:
     """Return the GiB of checkpoints in the lake: those kept, and replaced ones until their versions expire."""
     every_s = lake_checkpoint_s(situation, layout, result)
-    written = situation.run_s / every_s
+    written = lake_checkpoints(situation, layout, result)
     kept = min(written, situation.number("durable_checkpoints_kept") + defaults.number("newest_durable_checkpoints"))
     noncurrent = min(written - kept, defaults.number("noncurrent_version_days") * SECONDS_PER_DAY / every_s)
     return (kept + noncurrent) * needs.checkpoint_bytes / GIB
@@ -121,7 +126,7 @@ def traffic(situation: Situation, needs: Needs, layout: Layout, result: Outcome)
     growth = lake_checkpoint_gib(situation, needs, layout, result)
     run_s = situation.run_s
     parts = math.ceil(needs.checkpoint_bytes / needs.checkpoint_part_bytes)
-    to_lake = run_s / lake_checkpoint_s(situation, layout, result)
+    to_lake = lake_checkpoints(situation, layout, result)
     read_bytes = run_s * needs.read_bytes_per_s * result.achieved_use
     reads, checkpoints = layout.choice.read_tier, layout.choice.checkpoint_tier
     # A hot tier loads the data set from the lake once; what does not fit comes again on use and is not counted.

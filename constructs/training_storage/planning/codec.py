@@ -27,6 +27,8 @@ def encode(value: object) -> Any:  # noqa: ANN401 - JSON values have no common t
 def decode(kind: type[T], value: object, where: str) -> T:
     """Return the dataclass `kind` read from JSON values.
 
+    A field with a default may be missing: files that were written before it existed still read.
+
     Raises
     ------
     InvalidPlanError
@@ -35,17 +37,24 @@ def decode(kind: type[T], value: object, where: str) -> T:
     if not isinstance(value, dict):
         raise InvalidPlanError(f"{where} must be an object, got: {_show(value)}.")
     hints = _hints(kind)
-    missing = [name for name in hints if name not in value]
+    optional = _optional(kind)
+    missing = [name for name in hints if name not in value and name not in optional]
     if missing:
         raise InvalidPlanError(f"{where} lacks {', '.join(missing)}. Write the plan again with this version.")
     unknown = [str(key) for key in value if key not in hints]
     if unknown:
         raise InvalidPlanError(f"{where} has keys that this version does not know: {', '.join(unknown)}.")
-    return kind(**{name: _decode(hint, value[name], f"{where}.{name}") for name, hint in hints.items()})
+    return kind(
+        **{name: _decode(hint, value[name], f"{where}.{name}") for name, hint in hints.items() if name in value}
+    )
 
 
 def _hints(kind: type[Any]) -> dict[str, Any]:
     return typing.get_type_hints(kind)
+
+
+def _optional(kind: type[Any]) -> set[str]:
+    return {field.name for field in dataclasses.fields(kind) if field.default is not dataclasses.MISSING}
 
 
 def _decode(hint: Any, value: object, where: str) -> Any:  # noqa: ANN401 - one return a kind of type

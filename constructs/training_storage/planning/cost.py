@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from training_storage.planning import bill, tariff
 from training_storage.planning.bill import GROWTH, IDLE, LOST, PARTS, STORAGE, Layout, Line
-from training_storage.planning.plan import Cost, HourlyCost, RunCost
+from training_storage.planning.plan import Cost, HourlyCost, LakeGrowth, RunCost
 from training_storage.planning.selection import EXPRESS, LUSTRE, S3
-from training_storage.planning.units import SECONDS_PER_HOUR
+from training_storage.planning.units import GIB, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -88,8 +88,8 @@ def stand_ins(situation: Situation, lines: Iterable[Line]) -> tuple[str, ...]:
     return tuple(sorted(names, reverse=True))
 
 
-def money(*, situation: Situation, lines: Iterable[Line]) -> Cost:
-    """Return the money of the run's amounts; None where the Region has no price."""
+def money(*, situation: Situation, lines: Iterable[Line], lake: LakeGrowth | None = None) -> Cost:
+    """Return the money of the run's amounts; None where the Region has no price. `lake` is handed through."""
     by_part: dict[str, list[float | None]] = {part: [] for part in PARTS}
     by_tier: dict[str, list[float | None]] = {}
     share = situation.months
@@ -122,6 +122,24 @@ def money(*, situation: Situation, lines: Iterable[Line]) -> Cost:
             lost_work=rounded(run[LOST]),
             total=rounded(_sum(run.values())),
         ),
+        lake=lake,
+    )
+
+
+def lake_growth(*, situation: Situation, needs: Needs, layout: Layout, result: Outcome) -> LakeGrowth:
+    """Return the checkpoints that the run brings into the lake, in bytes and money."""
+    count = bill.lake_checkpoints(situation, layout, result)
+    # Of all traffic these two lines are the checkpoints' way into the lake: no data set is written to it by the run.
+    usd = _sum(
+        _times(situation.tariff.price(line.price), line.amount)
+        for line in bill.traffic(situation, needs, layout, result)
+        if line.part == GROWTH or line.price is tariff.S3_PUT
+    )
+    return LakeGrowth(
+        checkpoints=round(count, _CENTS),
+        written_gib=round(count * needs.checkpoint_bytes / GIB, _CENTS),
+        held_gib=round(bill.lake_checkpoint_gib(situation, needs, layout, result), _CENTS),
+        run_usd=rounded(usd),
     )
 
 

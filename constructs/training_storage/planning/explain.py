@@ -315,9 +315,18 @@ def _amounts(solution: Solution) -> Iterator[Pair]:
     hours, month = situation.number("run_hours"), situation.prices.hours_per_month
     yield "months", f"{hours:g} h / {month:g} h = {situation.months:.6g}"
     every = bill.lake_checkpoint_s(situation, layout, result)
-    written = situation.run_s / every
+    written = bill.lake_checkpoints(situation, layout, result)
     rule = "tau" if layout.choice.checkpoint_tier == S3 else "max(tau, durable interval)"
     yield "lake checkpoints", f"one every {rule} = {every:,.6g} s: {written:,.6g} in the run"
+    lake = solution.lake_growth()
+    size = needs.checkpoint_bytes / GIB
+    yield (
+        "reach the lake",
+        (
+            f"{written:,.6g} x {size:,.3f} GiB = {written * size:,.3f} GiB; the lines lake_growth and PUT below are "
+            f"their money, {usd(lake.run_usd)}"
+        ),
+    )
     newest, kept = defaults.number("newest_durable_checkpoints"), situation.number("durable_checkpoints_kept")
     gib = bill.lake_checkpoint_gib(situation, needs, layout, result)
     yield (

@@ -165,14 +165,49 @@ class RunCost(Value):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class LakeGrowth(Value):
+    """Checkpoints that the run brings into the lake.
+
+    Parameters
+    ----------
+    checkpoints
+        How many are archived in the run.
+    written_gib
+        Bytes that reach the lake in the run, in GiB.
+    held_gib
+        The most that lies there at a time, in GiB: those kept, and replaced ones until their versions expire.
+    run_usd
+        Holding `held_gib` all the run and the requests that write `written_gib`; None where a price is not known.
+    """
+
+    checkpoints: float
+    written_gib: float
+    held_gib: float
+    run_usd: float | None
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Cost(Value):
-    """What the plan costs; `per_month_usd` is by tier, and ``cluster`` with all nodes running."""
+    """What the plan costs.
+
+    Parameters
+    ----------
+    currency, prices_as_of
+        Of the price list.
+    per_month_usd
+        By tier, and ``cluster`` with all nodes running.
+    per_hour_usd, run_usd
+        The same by the hour, and the parts of the run.
+    lake
+        Checkpoints in the lake, whose money is within `run_usd`; None in plan files of earlier versions.
+    """
 
     currency: str
     prices_as_of: str
     per_month_usd: Mapping[str, float | None]
     per_hour_usd: HourlyCost
     run_usd: RunCost
+    lake: LakeGrowth | None = None
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)

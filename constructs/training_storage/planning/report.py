@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from training_storage.planning import configuration, defaults, lustre, objects, tariff
 from training_storage.planning.alternatives import PART_WORDS
-from training_storage.planning.bill import IDLE
+from training_storage.planning.bill import GROWTH, IDLE
 from training_storage.planning.demand import part_words
 from training_storage.planning.job import TrainingJob
 from training_storage.planning.selection import EXPRESS, LUSTRE, S3
@@ -186,6 +186,10 @@ def _cost(plan: StoragePlan, solution: Solution) -> Iterator[tuple[str, str, str
         if part == IDLE and share:
             hours = min(solution.found.result.idle_node_s, solution.situation.run_s) / SECONDS_PER_HOUR
             share += f"; {hours:,.1f} h of the run"
+        if part == GROWTH and money.lake is not None:
+            # The requests that write them stand in the next line, as everywhere else.
+            words = f"{money.lake.checkpoints:,.0f} checkpoints, {money.lake.written_gib:,.0f} GiB, reach it"
+            share = "; ".join(text for text in (share, words) if text)
         yield f"the run, {PART_WORDS.get(part, part)}", usd(value), share
     if bill is not None:
         yield "the run, GPU bill", usd(bill), f"{job.instances:,} nodes x {job.run_hours:g} h x ${node_hour:g}"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from training_storage.planning.configuration import Configuration
     from training_storage.planning.job import TrainingJob
-    from training_storage.planning.plan import Cost
+    from training_storage.planning.plan import Cost, LakeGrowth
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -37,7 +37,13 @@ class Solution:
 
     def money(self) -> Cost:
         """Return the money; None where the Region has no price."""
-        return cost.money(situation=self.situation, lines=self.lines())
+        return cost.money(situation=self.situation, lines=self.lines(), lake=self.lake_growth())
+
+    def lake_growth(self) -> LakeGrowth:
+        """Return what the run brings into the lake."""
+        return cost.lake_growth(
+            situation=self.situation, needs=self.needs, layout=self.found.layout, result=self.found.result
+        )
 
     def ranking_parts(self) -> Mapping[str, float]:
         """Return the USD of the run by part, with stand-ins for prices that the Region lacks."""

@@ -9,7 +9,7 @@ from training_storage.planning.text import percent, usd, wrapped
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from training_storage.planning.plan import StoragePlan
+    from training_storage.planning.plan import Cost, StoragePlan
 
 _WIDTH = 110
 _WARNINGS_SHOWN = 3
@@ -44,6 +44,8 @@ def _lines(plan: StoragePlan) -> Iterator[str]:
         f"{demand.checkpoint_interval_minutes:.3g} min; a failure every {demand.mtbf_hours:.3g} h"
     )
     yield f"  storage  {usd(month)} a month{share} (prices of {money.prices_as_of}, {money.currency})"
+    if money.lake is not None:
+        yield from wrapped(_lake_words(money), first="  lake     ", width=_WIDTH)
     at_zero = f"{usd(hour.nodes_at_zero)} with nodes at zero"
     yield f"  an hour  {usd(hour.running)} running, {at_zero}, {usd(hour.parked)} parked"
     yield (
@@ -51,6 +53,19 @@ def _lines(plan: StoragePlan) -> Iterator[str]:
         f"{usd(_sum(run.idle_accelerators, run.lost_work))}"
     )
     yield f"  assumed  {len(plan.assumed)} values; training-storage plan lists them"
+
+
+def _lake_words(money: Cost) -> str:
+    """Return the checkpoints that the run brings into the lake, in words; empty where the plan does not say."""
+    lake, run = money.lake, money.run_usd
+    if lake is None:
+        return ""
+    bill = _sum(run.storage, run.lake_growth, run.requests_and_transfer)
+    share = f", {percent(lake.run_usd / bill)} of the storage bill" if lake.run_usd is not None and bill else ""
+    return (
+        f"{lake.checkpoints:,.0f} checkpoints ({lake.written_gib:,.0f} GiB) reach it, {lake.held_gib:,.0f} GiB at a "
+        f"time: {usd(lake.run_usd)}{share}"
+    )
 
 
 def _warnings(plan: StoragePlan) -> Iterator[str]:
