@@ -157,12 +157,13 @@ def ports() -> tuple[tuple[int, int], ...]:
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class AssociationLimits:
-    """What FSx accepts of data repository associations; chunk sizes in MiB."""
+    """What FSx accepts of data repository associations and their tasks; chunk sizes in MiB."""
 
     per_file_system_maximum: int
     events: tuple[str, ...]
     chunk_size_mib_default: int
     chunk_size_mib_maximum: int
+    task_paths_maximum: int
 
 
 @functools.cache
@@ -174,6 +175,7 @@ def association_limits() -> AssociationLimits:
         events=tuple(row["events"]),
         chunk_size_mib_default=row["chunk_size_mib_default"],
         chunk_size_mib_maximum=row["chunk_size_mib_maximum"],
+        task_paths_maximum=row["task_paths_maximum"],
     )
 
 
