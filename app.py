@@ -12,7 +12,7 @@ from cdk_nag import AwsSolutionsChecks
 from stacks.data_lake_stack import TrainingDataLakeStack
 from stacks.training_storage_stack import TrainingStorageStack
 from training_storage import ConstructError, StorageLegalityChecks
-from training_storage.planning import DEFAULT_REGION, PlanningError, plan_storage, split_context
+from training_storage.planning import DEFAULT_REGION, PlanningError, choose_engine, plan_storage, split_context
 
 
 def build(app: App) -> list[str]:
@@ -46,9 +46,9 @@ def build(app: App) -> list[str]:
     Validations.of(app).add_plugins(AwsSolutionsChecks(app), StorageLegalityChecks())
     if plan is None:
         return []
-    purchase = request.options.purchase
-    note = [] if purchase == "on-demand" else [f"  note     prices of nodes are on demand, not of purchase={purchase}"]
-    return [*plan.summary_lines(), *note]
+    options = request.options
+    choice = choose_engine(plan, engine=options.engine, ami_parameter=options.ami_parameter)
+    return [*plan.summary_lines(), *choice.lines(), *options.notes(instances=plan.job.instances)]
 
 
 def main() -> int:

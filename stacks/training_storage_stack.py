@@ -72,6 +72,7 @@ class TrainingStorageStack(Stack):
             purchase=options.purchase,
             capacity_reservation_ids=options.capacity_reservation_ids,
             ami_parameter=options.ami_parameter,
+            home_file_system_id=options.home_file_system_id,
         )
         self._write_outputs()
 
@@ -136,8 +137,11 @@ class TrainingStorageStack(Stack):
         if storage.directory_bucket:
             self._output("DirectoryBucketName", storage.directory_bucket.bucket_name, "S3 Express One Zone")
             self._output("DirectoryBucketUri", f"s3://{storage.directory_bucket.bucket_name}/", "Hot objects")
-        self._output("StartNodesCommand", storage.cluster.start_nodes_command, "Starts (and bills) the nodes")
-        self._output("StartSessionCommand", storage.cluster.start_session_command, "A shell on the first node")
+        cluster = storage.cluster
+        self._output("StartNodesCommand", cluster.start_nodes_command, cluster.start_nodes_description)
+        self._output("StartSessionCommand", cluster.start_session_command, "A shell, on the login node if there is one")
+        for name, (value, description) in cluster.outputs.items():
+            self._output(name, value, description)
 
     def _output(self, name: str, value: str, description: str) -> None:
         CfnOutput(self, name, value=value, description=description)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from training_storage.data_lake import DataLake, DataLakeBase, FolderLifecycle, ImportedDataLake
     from training_storage.data_repository_association import DataRepositoryAssociation
     from training_storage.directory_bucket import DirectoryBucket
-    from training_storage.gpu_cluster import Ec2AutoScalingCluster, GpuCluster
+    from training_storage.gpu_cluster import AwsPcsCluster, Ec2AutoScalingCluster, GpuCluster, HomeFileSystem
     from training_storage.lustre_file_system import LustreFileSystem
     from training_storage.planning import StoragePlan, TrainingJob, plan_storage
     from training_storage.storage import TrainingStorage
@@ -26,6 +26,8 @@ _MODULE_OF_NAME = {
     "DataLakeBase": "data_lake",
     "DataRepositoryAssociation": "data_repository_association",
     "DirectoryBucket": "directory_bucket",
+    "AwsPcsCluster": "gpu_cluster",
+    "HomeFileSystem": "gpu_cluster",
     "Ec2AutoScalingCluster": "gpu_cluster",
     "FolderLifecycle": "data_lake",
     "GpuCluster": "gpu_cluster",
@@ -40,6 +42,7 @@ _MODULE_OF_NAME = {
 }
 
 __all__ = [
+    "AwsPcsCluster",
     "ConstructError",
     "DataLake",
     "DataLakeBase",
@@ -48,6 +51,7 @@ __all__ = [
     "Ec2AutoScalingCluster",
     "FolderLifecycle",
     "GpuCluster",
+    "HomeFileSystem",
     "ImportedDataLake",
     "LustreFileSystem",
     "StorageLegalityChecks",

@@ -10,12 +10,12 @@ from constructs import Construct
 from training_storage.data_lake import DataLakeBase
 from training_storage.data_repository_association import DataRepositoryAssociation
 from training_storage.directory_bucket import DirectoryBucket
-from training_storage.gpu_cluster import ENGINES
+from training_storage.gpu_cluster import COMPUTE, ENGINES, LOGIN
 from training_storage.lustre_file_system import LustreFileSystem
-from training_storage.planning import StoragePlan, catalog
+from training_storage.planning import InvalidJobError, StoragePlan, catalog, choose_engine
 from training_storage.planning.plan import DATA_LAKE
 from training_storage.training_network import TrainingNetwork, maximum_addresses
-from training_storage.validation import ConstructError, is_token, require_one_of
+from training_storage.validation import ConstructError, is_token
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from training_storage.gpu_cluster import GpuCluster
     from training_storage.planning import LustrePlan
-    from training_storage.planning.catalog import InstanceType
 
 __all__ = ["TrainingStorage"]
 
@@ -32,6 +31,8 @@ __all__ = ["TrainingStorage"]
 _SHARED_FOLDERS = ("raw/", "datasets/", "finetune/", "models/")
 # Written by this job alone, each under its own name.
 _JOB_FOLDERS = ("checkpoints", "logs", "evaluations", "models")
+# Of these, written from the login node.
+_LOGIN_FOLDERS = ("logs", "evaluations")
 
 
 class TrainingStorage(Construct):
@@ -51,9 +52,10 @@ class TrainingStorage(Construct):
     egress
         nat or isolated; for a network made here.
     engine
-        What starts the nodes; now ec2.
-    purchase, capacity_reservation_ids, ami_parameter
-        See `Ec2AutoScalingCluster`.
+        What starts the nodes: pcs or ec2; None for pcs where it can serve the plan, else ec2
+        (`training_storage.planning.choose_engine` says which, and why).
+    purchase, capacity_reservation_ids, ami_parameter, home_file_system_id
+        See `GpuCluster`.
 
     Attributes
     ----------
@@ -67,7 +69,7 @@ class TrainingStorage(Construct):
     Raises
     ------
     ConstructError
-        For a plan without a zone, or half a network.
+        For a plan without a zone, half a network or one too small, or an engine that cannot serve the plan.
     """
 
     def __init__(
@@ -80,10 +82,11 @@ class TrainingStorage(Construct):
         vpc: ec2.IVpc | None = None,
         subnet: ec2.ISubnet | None = None,
         egress: str = "nat",
-        engine: str = "ec2",
+        engine: str | None = None,
         purchase: str = "on-demand",
         capacity_reservation_ids: Sequence[str] = (),
         ami_parameter: str | None = None,
+        home_file_system_id: str | None = None,
     ) -> None:
         if not isinstance(plan, StoragePlan):
             raise ConstructError(f"plan must be what plan_storage returned, got: a {type(plan).__name__}")
@@ -96,7 +99,6 @@ class TrainingStorage(Construct):
             raise ConstructError(
                 "vpc and subnet must be given together, got: only one of them; a subnet of another VPC cannot be used"
             )
-        require_one_of(engine, ENGINES, what="engine")
         if plan.zone_id is None:
             raise ConstructError(
                 f"zone_id must be given: no zone of {plan.region} is known to offer {plan.job.instance_type}; such as"
@@ -114,6 +116,11 @@ class TrainingStorage(Construct):
                 f"subnet must be private, got: {subnet.node.path}, a public one; nodes and file servers have no public"
                 " address and need none"
             )
+        try:
+            choice = choose_engine(plan, engine=engine, ami_parameter=ami_parameter)
+        except InvalidJobError as error:
+            raise ConstructError(str(error)) from None
+        engine_class = ENGINES[choice.name]
         data_lake.claim_job(plan.job.name or "default")
         super().__init__(scope, id)
         self.plan = plan
@@ -121,13 +128,20 @@ class TrainingStorage(Construct):
         instance_type = catalog.instance_type(plan.job.instance_type or "")
 
         self.network: TrainingNetwork | None = None
+        node_apis = engine_class.node_apis
         if vpc is None or subnet is None:
             self.network = TrainingNetwork(
                 self,
                 "Network",
                 zone_id=plan.zone_id,
-                addresses=_addresses(plan, instance_type),
+                addresses=_addresses(
+                    plan,
+                    further=engine_class.further_addresses(),
+                    # Without a way out each API needs an endpoint, and each endpoint an address.
+                    most=maximum_addresses() - (len(node_apis) if egress == "isolated" else 0),
+                ),
                 egress=egress,
+                node_apis=node_apis,
                 s3_express=bool(catalog.region(plan.region).express_zone_ids),
             )
             vpc, subnet = self.network.vpc, self.network.subnet
@@ -139,7 +153,7 @@ class TrainingStorage(Construct):
             self.directory_bucket = DirectoryBucket(
                 self, "DirectoryBucket", zone_id=plan.zone_id, encryption_key=data_lake.encryption_key
             )
-        self.cluster: GpuCluster = ENGINES[engine](
+        self.cluster: GpuCluster = engine_class(
             self,
             "Cluster",
             vpc=vpc,
@@ -151,7 +165,11 @@ class TrainingStorage(Construct):
             capacity_reservation_ids=capacity_reservation_ids,
             ami_parameter=ami_parameter,
             several_addresses=_several_addresses(plan),
+            # The lake's key: it outlives this stack, as what it encrypts does.
+            encryption_key=data_lake.encryption_key,
+            home_file_system_id=home_file_system_id,
         )
+        self.cluster.nodes_wait_for(*filter(None, (self.file_system, self.directory_bucket)))
         self._grant()
         Tags.of(self).add("training-storage:job", self.job_name)
 
@@ -194,31 +212,47 @@ class TrainingStorage(Construct):
         return file_system
 
     def _grant(self) -> None:
-        role = self.cluster.role
-        self.data_lake.grant_read(role, prefixes=_SHARED_FOLDERS)
-        self.data_lake.grant_read_write(role, prefixes=[f"{folder}/{self.job_name}/" for folder in _JOB_FOLDERS])
-        if self.file_system:
-            self.file_system.grant_describe(role)
-        if self.directory_bucket:
-            self.directory_bucket.grant_read_write(role)
+        """Grant each role of nodes what it needs, and no more.
+
+        The login node reads what the job reads and writes, and writes results; checkpoints and weights are the job's
+        own, so that no slip of a hand removes them.
+        """
+        own = {
+            COMPUTE: _JOB_FOLDERS,
+            LOGIN: _LOGIN_FOLDERS,
+        }
+        for name, role in self.cluster.roles.items():
+            read_only = [folder for folder in _JOB_FOLDERS if folder not in own[name]]
+            self.data_lake.grant_read(role, prefixes=[*_SHARED_FOLDERS, *self._own(read_only)])
+            self.data_lake.grant_read_write(role, prefixes=self._own(own[name]))
+            if self.file_system:
+                self.file_system.grant_describe(role)
+            if self.directory_bucket and name == COMPUTE:
+                self.directory_bucket.grant_read_write(role)
+            elif self.directory_bucket:
+                self.directory_bucket.grant_read(role)
+
+    def _own(self, folders: Sequence[str]) -> list[str]:
+        return [f"{folder}/{self.job_name}/" for folder in folders]
 
 
-def _addresses(plan: StoragePlan, instance_type: InstanceType) -> int:
-    """Return the addresses that nodes and file servers take, and refuse more than a network made here has."""
+def _addresses(plan: StoragePlan, *, further: int, most: int) -> int:
+    """Return the addresses that nodes, file servers and the engine (`further`) take, and refuse more than `most`."""
+    instance_type = catalog.instance_type(plan.job.instance_type or "")
     servers = catalog.lustre_servers(plan.fsx_lustre) if plan.fsx_lustre else 0
     per_node = instance_type.address_bearing_interfaces(several_addresses=_several_addresses(plan))
-    most = (maximum_addresses() - servers) // per_node
-    if most < 1:
+    instances = (most - servers - further) // per_node
+    if instances < 1:
         raise ConstructError(
             f"storage_capacity_gib must leave addresses for nodes in a network made for the job, got: a file system of"
-            f" {servers} servers; for more than {maximum_addresses()}, bring a VPC and subnet of your own"
+            f" {servers} servers; for more than {most - further}, bring a VPC and subnet of your own"
         )
-    if plan.job.instances > most:
+    if plan.job.instances > instances:
         raise ConstructError(
-            f"instances must be at most {most} in a network made for the job, got: {plan.job.instances};"
+            f"instances must be at most {instances} in a network made for the job, got: {plan.job.instances};"
             " for more, bring a VPC and subnet of your own (vpc_id and subnet_id)"
         )
-    return plan.job.instances * per_node + servers
+    return plan.job.instances * per_node + servers + further
 
 
 def _several_addresses(plan: StoragePlan) -> bool:

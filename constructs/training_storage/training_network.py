@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from typing import TYPE_CHECKING
 
 from aws_cdk import RemovalPolicy
 from aws_cdk import aws_ec2 as ec2
@@ -13,26 +14,19 @@ from training_storage.planning.catalog.network import subnet_limits
 from training_storage.planning.catalog.regions import ZONE_ID_ALLOWED, ZONE_ID_PATTERN, ZONE_ID_REMEDY
 from training_storage.validation import ConstructError, is_token, require_integer, require_match, require_one_of
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 __all__ = ["TrainingNetwork"]
 
 DEFAULT_IP_RANGE = "10.0.0.0/16"
 EGRESS_CHOICES = ("nat", "isolated")
 
-# Room for login nodes, interface endpoints, Lambda functions and a second file system beside the first.
+# Room for Lambda functions and a second file system beside the first.
 _SPARE_ADDRESSES = 256
 
-# What the interface endpoints of an isolated network are for: Session Manager (ssm, ssmmessages, ec2messages), logs
-# and metrics (logs, monitoring), credentials (sts), and the node's view of itself and its file system (ec2, fsx).
-_NODE_APIS = {
-    "Ssm": ec2.InterfaceVpcEndpointAwsService.SSM,
-    "SsmMessages": ec2.InterfaceVpcEndpointAwsService.SSM_MESSAGES,
-    "Ec2Messages": ec2.InterfaceVpcEndpointAwsService.EC2_MESSAGES,
-    "Ec2": ec2.InterfaceVpcEndpointAwsService.EC2,
-    "Logs": ec2.InterfaceVpcEndpointAwsService.CLOUDWATCH_LOGS,
-    "Monitoring": ec2.InterfaceVpcEndpointAwsService.CLOUDWATCH_MONITORING,
-    "Sts": ec2.InterfaceVpcEndpointAwsService.STS,
-    "Fsx": ec2.InterfaceVpcEndpointAwsService.FSX,
-}
+# Names of APIs whose construct id is not the name with a capital.
+_ENDPOINT_IDS = {"ssmmessages": "SsmMessages", "ec2messages": "Ec2Messages"}
 
 
 class TrainingNetwork(Construct):
@@ -47,9 +41,14 @@ class TrainingNetwork(Construct):
     zone_id
         Availability Zone id such as use1-az4. Nodes, file system and directory bucket share it.
     addresses
-        Addresses that nodes and file servers take: instances × address-bearing interfaces + Lustre servers.
+        Addresses that nodes, file servers and the engine take: instances × address-bearing interfaces + Lustre servers
+        + `GpuCluster.further_addresses`. Those of interface endpoints are added here.
     egress
-        "nat": a NAT gateway carries what is not S3. "isolated": no way out; interface endpoints for what nodes call.
+        "nat": a NAT gateway carries what is not S3. "isolated": no way out; an interface endpoint for each of
+        `node_apis`.
+    node_apis
+        What nodes call besides S3, by the name of its endpoint, such as "ssm"; `GpuCluster.node_apis` lists them. Only
+        isolated networks need it.
     ip_range
         Address range of the VPC. EFA clients must share a /16 with the file system.
     s3_express
@@ -66,7 +65,7 @@ class TrainingNetwork(Construct):
     Raises
     ------
     ConstructError
-        For a zone name, or a range too small for the addresses.
+        For a zone name, a range too small for the addresses, or an isolated network without APIs.
     """
 
     def __init__(
@@ -77,6 +76,7 @@ class TrainingNetwork(Construct):
         zone_id: str,
         addresses: int,
         egress: str = "nat",
+        node_apis: Sequence[str] = (),
         ip_range: str = DEFAULT_IP_RANGE,
         s3_express: bool = True,
     ) -> None:
@@ -89,7 +89,14 @@ class TrainingNetwork(Construct):
         )
         require_one_of(egress, EGRESS_CHOICES, what="egress")
         require_integer(addresses, what="addresses", minimum=0)
-        prefix = _private_prefix(addresses, ip_range)
+        isolated = egress == "isolated"
+        apis = list(dict.fromkeys(node_apis))
+        if isolated and not apis:
+            raise ConstructError(
+                "node_apis must name what nodes call for egress 'isolated', got: none; for example the node_apis of the"
+                " engine's class"
+            )
+        prefix = _private_prefix(addresses + (len(apis) if isolated else 0), ip_range)
         super().__init__(scope, id)
 
         private = ec2.SubnetConfiguration(
@@ -117,8 +124,8 @@ class TrainingNetwork(Construct):
             _pin_to_zone(subnet, zone_id)
         self.subnet: ec2.ISubnet = [*self.vpc.private_subnets, *self.vpc.isolated_subnets][0]
         self._add_gateway_endpoints(s3_express=s3_express)
-        if egress == "isolated":
-            self._add_interface_endpoints(ip_range)
+        if isolated:
+            self._add_interface_endpoints(apis, ip_range)
         self.flow_log_group = logs.LogGroup(
             self, "FlowLogs", retention=logs.RetentionDays.ONE_MONTH, removal_policy=RemovalPolicy.DESTROY
         )
@@ -132,7 +139,7 @@ class TrainingNetwork(Construct):
                 "S3Express", service=ec2.GatewayVpcEndpointAwsService.S3_EXPRESS, subnets=selection
             )
 
-    def _add_interface_endpoints(self, ip_range: str) -> None:
+    def _add_interface_endpoints(self, apis: Sequence[str], ip_range: str) -> None:
         group = ec2.SecurityGroup(
             self,
             "EndpointSecurityGroup",
@@ -141,10 +148,10 @@ class TrainingNetwork(Construct):
             description="Interface endpoints of the training network",
         )
         group.add_ingress_rule(ec2.Peer.ipv4(ip_range), ec2.Port.tcp(443), "HTTPS from the VPC")
-        for name, service in _NODE_APIS.items():
+        for api in apis:
             self.vpc.add_interface_endpoint(
-                name,
-                service=service,
+                _ENDPOINT_IDS.get(api, api.capitalize()),
+                service=ec2.InterfaceVpcEndpointAwsService(api),
                 subnets=ec2.SubnetSelection(subnets=[self.subnet]),
                 security_groups=[group],
                 open=False,

@@ -32,6 +32,7 @@ from training_storage.planning.resolution import DEFAULT_REGION
 
 if TYPE_CHECKING:
     from training_storage.planning.deployment import DeploymentOptions, DeploymentRequest, split_context
+    from training_storage.planning.engines import EngineChoice, choose_engine
 
 __all__ = [
     "DATA_LAKE",
@@ -42,6 +43,7 @@ __all__ = [
     "DemandSummary",
     "DeploymentOptions",
     "DeploymentRequest",
+    "EngineChoice",
     "ExpressPlan",
     "HourlyCost",
     "InvalidJobError",
@@ -59,6 +61,7 @@ __all__ = [
     "StoragePlan",
     "TrainingJob",
     "catalog",
+    "choose_engine",
     "plan_storage",
     "select_tiers",
     "split_context",
@@ -71,4 +74,8 @@ def __getattr__(name: str) -> object:
         from training_storage.planning import deployment  # noqa: PLC0415
 
         return getattr(deployment, name)
+    if name in ("EngineChoice", "choose_engine"):
+        from training_storage.planning import engines  # noqa: PLC0415
+
+        return getattr(engines, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from training_storage.planning import catalog, defaults
+from training_storage.planning.catalog.capacity_blocks import capacity_blocks
+from training_storage.planning.engines import ENGINE_WORDS, check_region
 from training_storage.planning.errors import InvalidJobError, did_you_mean
 from training_storage.planning.field_kinds import Choice, Kind, Text, Words
 from training_storage.planning.job import TrainingJob
 from training_storage.planning.plan import StoragePlan
+from training_storage.planning.text import SUMMARY_WIDTH, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +24,7 @@ _LATER: Final = ("alarm_topic_arn", "time_to_live_hours", "idle_park_hours", "re
 
 _KINDS: Final[dict[str, Kind]] = {
     "plan": Text(pattern=r"[^\x00-\x1f\x7f]+", allowed="the path of a plan file", example="plan.json"),
-    "engine": Choice(allowed=("ec2",), hints={"pcs": "pcs comes later; leave it out for ec2."}),
+    "engine": Choice(allowed=tuple(ENGINE_WORDS)),
     "egress": Choice(allowed=("nat", "isolated")),
     "purchase": Choice(allowed=("on-demand", "spot", "capacity-block")),
     "capacity_reservation_ids": Words(
@@ -31,6 +34,9 @@ _KINDS: Final[dict[str, Kind]] = {
         pattern=r"/[A-Za-z0-9_./-]+",
         allowed="the name of an SSM parameter that starts with /",
         example="/my-team/training-ami",
+    ),
+    "home_file_system_id": Text(
+        pattern=r"fs-[0-9a-f]{8,17}", allowed="the id of an EFS file system", example="fs-0123456789abcdef0"
     ),
     "vpc_id": Text(pattern=r"vpc-[0-9a-f]{8,17}", allowed="the id of a VPC", example="vpc-0123456789abcdef0"),
     "subnet_id": Text(
@@ -60,7 +66,8 @@ class DeploymentOptions:
     plan
         Path of a plan file to deploy as it is, instead of a job.
     engine
-        What starts the nodes; now only ``ec2``.
+        ``pcs`` (AWS PCS, Slurm) or ``ec2`` (Auto Scaling); None for ``pcs`` where it can serve the plan, else ``ec2``
+        (`training_storage.planning.engines`).
     egress
         ``nat``, or ``isolated`` (interface endpoints only).
     purchase
@@ -69,6 +76,8 @@ class DeploymentOptions:
         Reservations or Capacity Blocks to start nodes in; needed for ``capacity-block``.
     ami_parameter
         SSM parameter with the AMI id of the nodes; None for the default image.
+    home_file_system_id
+        EFS file system that an earlier cluster left, to be its /home again; None for a new one. Only for ``pcs``.
     vpc_id, subnet_id
         Existing network to use, both or neither.
     data_lake_bucket_name, data_lake_key_arn
@@ -81,11 +90,12 @@ class DeploymentOptions:
     """
 
     plan: str | None = None
-    engine: str = "ec2"
+    engine: str | None = None
     egress: str = "nat"
     purchase: str = "on-demand"
     capacity_reservation_ids: tuple[str, ...] = ()
     ami_parameter: str | None = None
+    home_file_system_id: str | None = None
     vpc_id: str | None = None
     subnet_id: str | None = None
     data_lake_bucket_name: str | None = None
@@ -143,8 +153,8 @@ class DeploymentOptions:
             )
         if self.purchase != "capacity-block":
             return
-        per_block = catalog.quotas.quota("capacity-block-instances").limit
-        in_all = catalog.quotas.quota("capacity-block-instances-in-all").limit
+        limits = capacity_blocks()
+        per_block, in_all = limits.instances, limits.instances_in_all
         if instances > in_all:
             raise InvalidJobError(
                 f"instances must be at most {in_all} for purchase=capacity-block, got: {instances}. "
@@ -156,6 +166,22 @@ class DeploymentOptions:
                 f"capacity_reservation_ids must name at least {-(-instances // per_block)} Capacity Blocks for "
                 f"{instances} instances ({per_block} per block), got: {blocks}."
             )
+
+    def notes(self, *, instances: int) -> tuple[str, ...]:
+        """Return what a person should know of the way of purchase, a line each."""
+        if self.purchase == "on-demand":
+            return ()
+        found = [f"prices of nodes are on demand, not of purchase={self.purchase}"]
+        if self.purchase == "capacity-block":
+            limits, blocks = capacity_blocks(), len(self.capacity_reservation_ids)
+            share = -(-instances // blocks)
+            found.append(
+                f"{instances} instances in {blocks} Capacity Block{'s' if blocks > 1 else ''}: each must hold {share}; "
+                f"a block lasts at most {limits.days_maximum} days, or {limits.days_in_weeks_maximum} in whole weeks, "
+                f"and EC2 terminates its instances {limits.end_minutes} minutes before it ends "
+                f"({limits.ultraserver_end_minutes} in an UltraServer): save a checkpoint before"
+            )
+        return tuple(line for note in found for line in wrapped(note, first="  note     ", width=SUMMARY_WIDTH))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,6 +240,8 @@ def split_context(context: Mapping[str, object]) -> DeploymentRequest:
         return _from_plan(options, options.plan, job_values)
     # Without `instances` the other fields are checked all the same; any number of instances serves for that.
     job = TrainingJob.from_strings({"instances": "1", **job_values})
+    if options.engine is not None and job.region is not None:
+        check_region(options.engine, job.region)
     if "instances" in job_values:
         options.check_fits(
             instances=job.instances,

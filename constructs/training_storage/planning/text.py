@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 #: Widest and narrowest line of a report: beyond, eyes lose the line; below, columns do not fit.
 WIDTH, NARROWEST = 100, 72
+#: Columns of what the app says at synth, beside lines of CDK that are as long.
+SUMMARY_WIDTH = 110
 _INDENT = "  "
 
 

@@ -9,6 +9,7 @@ from training_storage.planning.catalog.instances import (
     instance_types,
 )
 from training_storage.planning.catalog.lustre import lustre_servers
+from training_storage.planning.catalog.pcs import pcs
 from training_storage.planning.catalog.regions import Region, region, regions
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "instance_types",
     "lustre",
     "lustre_servers",
+    "pcs",
     "prices",
     "quotas",
     "region",

@@ -1,4 +1,4 @@
-"""Limits of VPC subnets."""
+"""Limits of VPC subnets and of what an instance is told at launch."""
 
 from __future__ import annotations
 
@@ -22,3 +22,9 @@ def subnet_limits() -> SubnetLimits:
     """Return the limits of subnets."""
     row = load("network.toml")["subnets"]
     return SubnetLimits(**{key: value for key, value in row.items() if key not in ("source", "as_of")})
+
+
+@functools.cache
+def user_data_bytes_maximum() -> int:
+    """Return how many bytes of user data an instance takes, before they are encoded."""
+    return int(load("network.toml")["user_data"]["bytes_maximum"])
