@@ -145,9 +145,7 @@ class ScheduledRelease(Construct):
                     {
                         "FileSystemId": self.file_system.file_system_id,
                         "Type": "RELEASE_DATA_FROM_FILESYSTEM",
-                        "ReleaseConfiguration": {
-                            "DurationSinceLastAccess": {"Unit": "DAYS", "Value": self.unused_days}
-                        },
+                        "ReleaseConfiguration": {"DurationSinceLastAccess": unused},
                         "Report": {"Enabled": False},
                         # The same for every attempt of one turn: a repeated attempt starts no second task.
                         "ClientRequestToken": "<aws.scheduler.execution-id>",
