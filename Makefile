@@ -8,6 +8,9 @@ export PYTHONDONTWRITEBYTECODE := 1
 export JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION := 1
 export CDK_DISABLE_CLI_TELEMETRY := true
 
+# Shell of the node kit, and the commands that its tests put in front of PATH.
+SHELL_SCRIPTS = $(shell find constructs/training_storage/node_kit -name '*.sh' -o -name '*.sbatch') $(wildcard tests/node_kit/commands/*)
+
 .PHONY: help setup demo test test-fast test-pure test-cdk bench lint format clean
 
 help: ## Show this list.
@@ -46,10 +49,11 @@ test-cdk:
 bench: setup ## Measure every claim and write docs/benchmarks.md.
 	@PYTHONPATH=.:constructs python -m tests.benchmarks.bench
 
-lint: setup ## ruff and mypy.
+lint: setup ## ruff, mypy and ShellCheck.
 	ruff check .
 	ruff format --check .
 	mypy
+	shellcheck --external-sources --source-path=SCRIPTDIR $(SHELL_SCRIPTS)
 
 format: setup ## Let ruff format and fix.
 	ruff format .

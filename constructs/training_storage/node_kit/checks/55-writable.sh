@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Training can write where the contract says that it writes.
+# Needs: contract kernel lustre-client efa-interfaces mounted
+set -euo pipefail
+# shellcheck source=../lib/common.sh
+source "${BASH_SOURCE[0]%/*}/../lib/common.sh"
+load_settings
+load_contract
+[[ -n "$LUSTRE_PATH" ]] || exit 3
+checked=""
+while read -r folder; do
+  [[ "$folder" == "$LUSTRE_PATH"/* ]] || continue
+  # In checkpoints alone: files in the other folders would be exported to the lake.
+  [[ -z "$checked" ]] || break
+  file="${KIT_ROOT}${folder}/.training-storage-check.$(hostname --short)"
+  if ! timeout --kill-after=5 60 touch "$file" || ! timeout --kill-after=5 60 rm "$file"; then
+    printf '%s is not writable\n' "$folder"
+    exit 1
+  fi
+  checked="$folder"
+done < <(writable_folders)
+[[ -n "$checked" ]] || exit 3
+printf '%s\n' "$checked"
