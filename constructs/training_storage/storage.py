@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import TYPE_CHECKING
 
 from aws_cdk import Stack, Tags
@@ -13,6 +14,7 @@ from training_storage.directory_bucket import DirectoryBucket
 from training_storage.gpu_cluster import COMPUTE, ENGINES, LOGIN
 from training_storage.lustre_file_system import LustreFileSystem
 from training_storage.planning import InvalidJobError, StoragePlan, catalog, choose_engine
+from training_storage.planning.catalog.network import subnet_limits
 from training_storage.planning.plan import DATA_LAKE
 from training_storage.training_network import TrainingNetwork, maximum_addresses
 from training_storage.validation import ConstructError, is_token
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from aws_cdk import aws_ec2 as ec2
 
     from training_storage.gpu_cluster import GpuCluster
-    from training_storage.planning import LustrePlan
+    from training_storage.planning import EngineChoice, LustrePlan
 
 __all__ = ["TrainingStorage"]
 
@@ -127,6 +129,8 @@ class TrainingStorage(Construct):
         self.data_lake = data_lake
         instance_type = catalog.instance_type(plan.job.instance_type or "")
 
+        #: The engine, and why it is not the default one.
+        self.engine: EngineChoice = choice
         self.network: TrainingNetwork | None = None
         node_apis = engine_class.node_apis
         if vpc is None or subnet is None:
@@ -145,6 +149,8 @@ class TrainingStorage(Construct):
                 s3_express=bool(catalog.region(plan.region).express_zone_ids),
             )
             vpc, subnet = self.network.vpc, self.network.subnet
+        else:
+            _refuse_small_subnet(subnet, plan, further=engine_class.further_addresses())
         self.vpc, self.subnet = vpc, subnet
 
         self.file_system = self._make_file_system(plan.fsx_lustre) if plan.fsx_lustre else None
@@ -238,9 +244,7 @@ class TrainingStorage(Construct):
 
 def _addresses(plan: StoragePlan, *, further: int, most: int) -> int:
     """Return the addresses that nodes, file servers and the engine (`further`) take, and refuse more than `most`."""
-    instance_type = catalog.instance_type(plan.job.instance_type or "")
-    servers = catalog.lustre_servers(plan.fsx_lustre) if plan.fsx_lustre else 0
-    per_node = instance_type.address_bearing_interfaces(several_addresses=_several_addresses(plan))
+    servers, per_node = _servers(plan), _addresses_per_node(plan)
     instances = (most - servers - further) // per_node
     if instances < 1:
         raise ConstructError(
@@ -253,6 +257,32 @@ def _addresses(plan: StoragePlan, *, further: int, most: int) -> int:
             " for more, bring a VPC and subnet of your own (vpc_id and subnet_id)"
         )
     return plan.job.instances * per_node + servers + further
+
+
+def _refuse_small_subnet(subnet: ec2.ISubnet, plan: StoragePlan, *, further: int) -> None:
+    """Refuse a subnet of the caller whose range is known and too small; of an imported one nothing is known."""
+    try:
+        ip_range = subnet.ipv4_cidr_block
+    except RuntimeError:  # what CDK says of an imported subnet without a range
+        return
+    if is_token(ip_range):
+        return
+    held = ipaddress.IPv4Network(ip_range).num_addresses - subnet_limits().reserved_addresses
+    needed = plan.job.instances * _addresses_per_node(plan) + _servers(plan) + further
+    if needed > held:
+        raise ConstructError(
+            f"subnet must hold {needed} addresses for {plan.job.instances} instances, {_servers(plan)} file servers and"
+            f" the engine, got: {ip_range}, which holds {held}; give a larger one"
+        )
+
+
+def _servers(plan: StoragePlan) -> int:
+    return catalog.lustre_servers(plan.fsx_lustre) if plan.fsx_lustre else 0
+
+
+def _addresses_per_node(plan: StoragePlan) -> int:
+    instance_type = catalog.instance_type(plan.job.instance_type or "")
+    return instance_type.address_bearing_interfaces(several_addresses=_several_addresses(plan))
 
 
 def _several_addresses(plan: StoragePlan) -> bool:

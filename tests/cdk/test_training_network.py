@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training_storage import ConstructError, TrainingNetwork
+from training_storage.gpu_cluster import ENGINES
 from training_storage.training_network import maximum_addresses
 
 if TYPE_CHECKING:
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from aws_cdk import Stack
 
     Synthesize = Callable[[Stack], Any]
-
-# What nodes call besides S3; without a way out each needs an interface endpoint.
-NODE_APIS = {"ssm", "ssmmessages", "ec2messages", "ec2", "logs", "monitoring", "sts", "fsx"}
 
 
 def subnets(template: Any) -> dict[str, Any]:
@@ -41,7 +39,7 @@ def service_names(template: Any, kind: str) -> set[str]:
 
 @pytest.mark.parametrize("egress", ["nat", "isolated"])
 def test_every_subnet_names_its_zone_by_id_and_only_so(stack: Stack, resources: Synthesize, egress: str) -> None:
-    TrainingNetwork(stack, "Network", zone_id="use1-az4", addresses=10, egress=egress)
+    TrainingNetwork(stack, "Network", zone_id="use1-az4", addresses=10, egress=egress, node_apis=["ssm"])
     template = resources(stack)
     for subnet in template.of_type("AWS::EC2::Subnet").values():
         assert subnet["Properties"]["AvailabilityZoneId"] == "use1-az4"
@@ -81,20 +79,38 @@ def test_nat_is_the_way_out_by_default(stack: Stack, resources: Synthesize) -> N
     assert service_names(template, "Interface") == set()
 
 
-def test_isolated_has_no_way_out_and_an_endpoint_for_everything_that_nodes_call(
-    stack: Stack, resources: Synthesize
+@pytest.mark.parametrize("engine", ENGINES)
+def test_isolated_has_no_way_out_and_an_endpoint_for_everything_that_an_engines_nodes_call_and_no_other(
+    stack: Stack, resources: Synthesize, engine: str
 ) -> None:
-    TrainingNetwork(stack, "Network", zone_id="use1-az4", addresses=10, egress="isolated")
+    apis = ENGINES[engine].node_apis
+    TrainingNetwork(stack, "Network", zone_id="use1-az4", addresses=10, egress="isolated", node_apis=apis)
     template = resources(stack)
     for kind in ("AWS::EC2::NatGateway", "AWS::EC2::InternetGateway", "AWS::EC2::EIP", "AWS::EC2::Route"):
         assert template.of_type(kind) == {}, kind
-    assert service_names(template, "Interface") == NODE_APIS
+    assert service_names(template, "Interface") == set(apis)
+    # Session Manager needs three of them; without it nobody reaches a node.
+    assert {"ssm", "ssmmessages", "ec2messages"} <= set(apis)
     endpoints = [
         e["Properties"]
         for e in template.of_type("AWS::EC2::VPCEndpoint").values()
         if e["Properties"]["VpcEndpointType"] == "Interface"
     ]
     assert all(endpoint["PrivateDnsEnabled"] is True for endpoint in endpoints)
+
+
+def test_an_isolated_network_without_apis_is_refused(stack: Stack) -> None:
+    with pytest.raises(ConstructError, match="node_apis must name what nodes call for egress 'isolated', got: none"):
+        TrainingNetwork(stack, "Network", zone_id="use1-az4", addresses=10, egress="isolated")
+
+
+def test_endpoints_take_addresses_too(stack: Stack) -> None:
+    most = maximum_addresses()
+    TrainingNetwork(stack, "Fits", zone_id="use1-az4", addresses=most - 2, egress="isolated", node_apis=["ssm", "pcs"])
+    with pytest.raises(ConstructError, match=rf"addresses must be at most {most} .*got: {most + 1}"):
+        TrainingNetwork(
+            stack, "Full", zone_id="use1-az4", addresses=most - 1, egress="isolated", node_apis=["ssm", "pcs"]
+        )
 
 
 def test_flow_logs_record_all_traffic(stack: Stack, resources: Synthesize) -> None:

@@ -30,7 +30,7 @@ def refusal(context: dict[str, object]) -> str:
 
 def test_defaults() -> None:
     options = DeploymentOptions()
-    assert (options.plan, options.engine, options.egress, options.purchase) == (None, "ec2", "nat", "on-demand")
+    assert (options.plan, options.engine, options.egress, options.purchase) == (None, None, "nat", "on-demand")
     assert DeploymentOptions.from_strings({}) == options
 
 
@@ -85,7 +85,12 @@ def test_keys_of_later_versions_are_refused_not_ignored(key: str) -> None:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"engine": "pcs"}, "engine must be one of ec2, got: 'pcs'. pcs comes later"),
+        ({"engine": "slurm"}, "engine must be one of pcs, ec2, got: 'slurm'."),
+        ({"engine": "pcs", "region": "cn-north-1"}, "engine must be ec2 here, got: 'pcs': AWS PCS is not in cn-north"),
+        (
+            {"home_file_system_id": "home"},
+            "the id of an EFS file system, for example fs-0123456789abcdef0, got: 'home'",
+        ),
         ({"egress": "internet"}, "egress must be one of nat, isolated, got: 'internet'."),
         ({"purchase": "ondemand"}, "Did you mean 'on-demand'?"),
         ({"purchase": "capacity-block"}, "capacity_reservation_ids must name the Capacity Blocks"),
@@ -130,8 +135,29 @@ def test_capacity_blocks_hold_64_instances_each_and_256_in_all() -> None:
 
     assert split_context(blocks(1, 64)).job is not None
     assert "at least 2 Capacity Blocks for 65 instances (64 per block), got: 1." in refusal(blocks(1, 65))
+    assert split_context(blocks(3, 192)).job is not None
+    assert "at least 4 Capacity Blocks for 256 instances (64 per block), got: 2." in refusal(blocks(2, 256))
     assert split_context(blocks(4, 256)).job is not None
     assert "instances must be at most 256 for purchase=capacity-block, got: 257." in refusal(blocks(5, 257))
+
+
+def test_an_engine_that_is_not_in_the_region_is_refused_before_anybody_says_how_many_instances() -> None:
+    line = refusal({"engine": "pcs", "region": "cn-north-1"})
+    assert line == "engine must be ec2 here, got: 'pcs': AWS PCS is not in cn-north-1."
+    assert split_context({"engine": "ec2", "region": "cn-north-1"}).options.engine == "ec2"
+
+
+def test_what_a_person_should_know_of_capacity_blocks_is_said() -> None:
+    ids = tuple(f"cr-{number:017x}" for number in range(3))
+    lines = DeploymentOptions(purchase="capacity-block", capacity_reservation_ids=ids).notes(instances=192)
+    assert all(len(line) <= 110 for line in lines)
+    text = " ".join(" ".join(lines).split())
+    assert "192 instances in 3 Capacity Blocks: each must hold 64" in text
+    assert "at most 14 days, or 182 in whole weeks" in text
+    assert "EC2 terminates its instances 30 minutes before it ends (60 in an UltraServer)" in text
+    assert DeploymentOptions().notes(instances=192) == ()
+    spot = DeploymentOptions(purchase="spot").notes(instances=192)
+    assert spot == ("  note     prices of nodes are on demand, not of purchase=spot",)
 
 
 def test_a_type_is_bought_only_the_way_it_is_sold() -> None:

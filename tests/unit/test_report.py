@@ -110,6 +110,7 @@ def test_sections_come_in_the_order_of_the_questions_that_people_ask() -> None:
         "Tiers and why",
         "Sizes, and what set each",
         "Demand",
+        "Cluster",
         "Cost",
         "Where data lives",
         "What would save most",

@@ -11,6 +11,7 @@ from aws_cdk import aws_pcs as pcs
 
 from training_storage.acknowledgements import acknowledge
 from training_storage.gpu_cluster.base import COMPUTE, LOGIN, GpuCluster
+from training_storage.gpu_cluster.capacity import group_name
 from training_storage.gpu_cluster.home_file_system import HomeFileSystem
 from training_storage.gpu_cluster.launch_template import PLAIN_INTERFACE, make_launch_template, node_name
 from training_storage.gpu_cluster.user_data import multipart
@@ -208,7 +209,7 @@ class AwsPcsCluster(GpuCluster):
         # One CPU instance waits for no accelerator, so the stack does not either.
         return self._make_node_group(
             "LoginNodeGroup",
-            name="login",
+            name=f"login-{group_name(instance_type)}",
             template=template,
             instance_type=instance_type,
             minimum=nodes,
@@ -307,14 +308,14 @@ class AwsPcsCluster(GpuCluster):
         region, login = Stack.of(self).region, self.login_node_group.attr_id
         user = images.user_name(self._image_parameter)
         # As the image's user, whose id is the same on every node: a job of another would not find itself there.
-        self.start_session_command = (
+        self.start_session_command: str = (
             f"aws ssm start-session --region {region} --target $(aws ec2 describe-instances --region {region}"
             f" --filters Name=tag:aws:pcs:compute-node-group-id,Values={login} Name=instance-state-name,Values=running"
             " --query 'Reservations[0].Instances[0].InstanceId' --output text)"
             f" --document-name AWS-StartInteractiveCommand --parameters 'command=\"sudo -iu {user}\"'"
         )
-        self.start_nodes_command = f"sbatch --partition={_QUEUE} --nodes={self.instances} --exclusive JOB.sh"
-        self.start_nodes_description = (
+        self.start_nodes_command: str = f"sbatch --partition={_QUEUE} --nodes={self.instances} --exclusive JOB.sh"
+        self.start_nodes_description: str = (
             f"On the login node: a job starts (and bills) its nodes, which end after {idle_seconds} s without one"
         )
         self.outputs = {

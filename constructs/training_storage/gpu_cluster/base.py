@@ -170,7 +170,9 @@ class GpuCluster(Construct):
         self.home_file_system_id = home_file_system_id
         self.root_volume_gib = root_volume_gib
         self.outputs = {}
-        self.node_groups = node_groups(instances=instances, capacity_reservation_ids=capacity_reservation_ids)
+        self.node_groups = node_groups(
+            instances=instances, instance_type=instance_type, capacity_reservation_ids=capacity_reservation_ids
+        )
         self._starters: list[Construct] = []
 
         self.security_group: ec2.SecurityGroup = ec2.SecurityGroup(

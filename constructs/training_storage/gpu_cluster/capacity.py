@@ -23,8 +23,9 @@ class NodeGroup:
     Parameters
     ----------
     name
-        Of the group; it follows the reservation and not its place in the list, so that a list with one block more or
-        less, or in another order, leaves the other groups as they are.
+        Of the group. It follows the reservation and not its place in the list, so that a list with one block more or
+        less, or in another order, leaves the other groups as they are; or the type, because another type replaces the
+        group, and the new one stands beside the old for a while.
     instances
         The most that may run.
     reservation_id
@@ -83,20 +84,27 @@ def check_capacity(
         )
 
 
-def node_groups(*, instances: int, capacity_reservation_ids: Sequence[str]) -> tuple[NodeGroup, ...]:
+def node_groups(
+    *, instances: int, instance_type: InstanceType, capacity_reservation_ids: Sequence[str]
+) -> tuple[NodeGroup, ...]:
     """Return one group for each reservation, or one for all nodes without reservations.
 
     Reservations are taken to be of one size: how large each is, only the account knows. The first ones get the node
     more that a division leaves.
     """
     if not capacity_reservation_ids:
-        return (NodeGroup(name="gpu", instances=instances),)
+        return (NodeGroup(name=group_name(instance_type.name), instances=instances),)
     share, rest = divmod(instances, len(capacity_reservation_ids))
     return tuple(
         NodeGroup(
-            name=f"gpu-{reservation.removeprefix('cr-')}",
+            name=reservation,
             instances=share + (1 if place < rest else 0),
             reservation_id=reservation,
         )
         for place, reservation in enumerate(capacity_reservation_ids)
     )
+
+
+def group_name(instance_type: str) -> str:
+    """Return the name of a group of nodes of `instance_type`, as Slurm spells it."""
+    return instance_type.replace(".", "-")

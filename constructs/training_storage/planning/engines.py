@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from training_storage.planning.catalog import InstanceType
     from training_storage.planning.plan import StoragePlan
 
-#: What each engine is, in words; the first is the default.
+#: What each engine is, in words; the first is the default. A plan's prices know the nodes and not the engine.
 ENGINE_WORDS: Final = {
-    "pcs": "AWS PCS, managed Slurm",
+    "pcs": "AWS PCS, managed Slurm; its fee, its login node and /home are not in the prices",
     "ec2": "EC2 Auto Scaling, for a scheduler of your own",
 }
 
@@ -41,12 +41,14 @@ class EngineChoice:
     name: str
     note: str | None = None
 
+    def words(self) -> str:
+        """Return the engine and the reason for it, in a sentence."""
+        reason = "" if self.note is None else f". Not pcs: {self.note}"
+        return f"{self.name} ({ENGINE_WORDS[self.name]}){reason}"
+
     def lines(self) -> tuple[str, ...]:
         """Return the lines of a plan's summary."""
-        line = f"  engine   {self.name} ({ENGINE_WORDS[self.name]})"
-        if self.note is None:
-            return (line,)
-        return (line, *wrapped(f"not pcs: {self.note}", first="  note     ", width=SUMMARY_WIDTH))
+        return tuple(wrapped(self.words(), first="  engine   ", width=SUMMARY_WIDTH))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from training_storage.planning import configuration, defaults, lustre, objects, 
 from training_storage.planning.alternatives import PART_WORDS
 from training_storage.planning.bill import GROWTH, IDLE
 from training_storage.planning.demand import part_words
+from training_storage.planning.engines import choose_engine
 from training_storage.planning.job import TrainingJob
 from training_storage.planning.selection import EXPRESS, LUSTRE, S3
 from training_storage.planning.text import WIDTH, Page, amount, percent, usd
@@ -33,6 +34,7 @@ def report_lines(plan: StoragePlan, solution: Solution, *, width: int = WIDTH) -
         ("Tiers and why", page.rows(reasons)),
         ("Sizes, and what set each", page.rows(_sizes(plan, solution))),
         ("Demand", page.rows(_demand(plan, solution))),
+        ("Cluster", page.rows([("engine", choose_engine(plan).words())])),
         ("Cost", [*page.wrapped(_cost_head(plan, solution)), *page.table(_cost(plan, solution))]),
         ("Where data lives", page.rows(_placement(plan))),
         ("What would save most", _listed(page, _levers(plan))),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from training_storage.planning.text import percent, usd, wrapped
+from training_storage.planning.text import SUMMARY_WIDTH, percent, usd, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from training_storage.planning.plan import Cost, StoragePlan
 
-_WIDTH = 110
 _WARNINGS_SHOWN = 3
 
 
@@ -45,7 +44,7 @@ def _lines(plan: StoragePlan) -> Iterator[str]:
     )
     yield f"  storage  {usd(month)} a month{share} (prices of {money.prices_as_of}, {money.currency})"
     if money.lake is not None:
-        yield from wrapped(_lake_words(money), first="  lake     ", width=_WIDTH)
+        yield from wrapped(_lake_words(money), first="  lake     ", width=SUMMARY_WIDTH)
     at_zero = f"{usd(hour.nodes_at_zero)} with nodes at zero"
     yield f"  an hour  {usd(hour.running)} running, {at_zero}, {usd(hour.parked)} parked"
     yield (
@@ -70,7 +69,7 @@ def _lake_words(money: Cost) -> str:
 
 def _warnings(plan: StoragePlan) -> Iterator[str]:
     for warning in plan.warnings[:_WARNINGS_SHOWN]:
-        yield from wrapped(warning, first="  warning  ", width=_WIDTH)
+        yield from wrapped(warning, first="  warning  ", width=SUMMARY_WIDTH)
     more = len(plan.warnings) - _WARNINGS_SHOWN
     if more > 0:
         yield f"  warning  and {more} more: training-storage plan shows all"
