@@ -20,6 +20,7 @@ _VERBS = {
     "plan": "plan the storage of a training job",
     "prices": "read today's prices into a file that plans take",
     "check": "check templates, cloud assemblies and plans against what AWS accepts",
+    "archive": "bring the checkpoints worth keeping into the lake",
     "release": "free the space of files that are in the lake already; deletes nothing",
 }
 _BAD_INPUT, _NO_TIER = 2, 3

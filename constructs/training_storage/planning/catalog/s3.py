@@ -18,6 +18,16 @@ class S3Limits:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class CopyLimits:
+    """S3: the most that one CopyObject takes, sizes of a part in MiB (the last may be smaller), keys of a deletion."""
+
+    copy_mib_maximum: int
+    part_mib_minimum: int
+    part_mib_maximum: int
+    delete_keys_maximum: int
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class ExpressLimits:
     """S3 Express One Zone: requests per second of one bucket, by default and on request."""
 
@@ -43,6 +53,12 @@ def _fields(table: str) -> dict[str, int]:
 def s3_limits() -> S3Limits:
     """Return the limits of S3 general purpose buckets."""
     return S3Limits(**_fields("s3"))
+
+
+@functools.cache
+def copy_limits() -> CopyLimits:
+    """Return the limits of copies on the server's side."""
+    return CopyLimits(**_fields("s3-copy"))
 
 
 @functools.cache
