@@ -1,0 +1,1 @@
+"""Watches the storage of one job and publishes what AWS has no metric for."""
