@@ -1,0 +1,338 @@
+"""Archives from a directory bucket and from a Lustre file system into the lake of the local AWS."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import io
+import json
+import multiprocessing
+import os
+import random
+import signal
+import sys
+import time
+import uuid
+from collections import Counter
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from training_storage.checkpoint_format import MARKER_NAME, CheckpointFile, Marker, read_marker
+from training_storage.cli import main
+from training_storage.operations.archive_manifest import MANIFEST_NAME, read_manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from training_storage.testing.local_aws import LocalAws
+
+pytestmark = pytest.mark.local_aws
+
+LAKE = "archive-lake"
+NOON = dt.datetime(2026, 11, 30, 12, tzinfo=dt.UTC)
+MIB = 2**20
+# Three parts of 5 MiB, two, and files that are copied at once; one in a folder below, one empty.
+CONTENT = {
+    "rank-0.pt": random.Random(0).randbytes(11 * MIB),  # noqa: S311 -- test data
+    "rank-1.pt": random.Random(1).randbytes(6 * MIB),  # noqa: S311
+    "rank-2.pt": random.Random(2).randbytes(70_000),  # noqa: S311
+    "optimizer/rank-0.pt": random.Random(3).randbytes(9_000),  # noqa: S311
+    "empty": b"",
+}
+SMALL = {path: CONTENT[path] for path in ("rank-2.pt", "optimizer/rank-0.pt", "empty")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lake:
+    """A lake and a directory bucket, and the command with a contract of one job."""
+
+    aws: LocalAws
+    s3: Any
+    express: str
+    folder: Path
+    job: str = field(default_factory=lambda: f"j{uuid.uuid4().hex[:12]}")
+
+    @property
+    def prefix(self) -> str:
+        return f"checkpoints/{self.job}/"
+
+    def contract(self, **checkpoints: Any) -> str:
+        document = {
+            "schema_version": 1,
+            "job": {"name": self.job},
+            "region": "us-east-1",
+            "endpoint": {"url": self.aws.endpoint_url, "addressing_style": "path", "checksums": "when_supported"},
+            "lustre": None,
+            "checkpoints": {
+                "path": None,
+                "uri": f"s3://{self.express}/{self.prefix}",
+                "durable_uri": f"s3://{LAKE}/{self.prefix}",
+                "durable_interval_minutes": 360.0,
+                "durable_kept": 4,
+                **checkpoints,
+            },
+        }
+        path = self.folder / f"{self.job}.json"
+        path.write_text(json.dumps(document))
+        return str(path)
+
+    def save(self, step: int, content: Mapping[str, bytes] = SMALL, *, at: dt.datetime = NOON, **missing: Any) -> str:
+        """Write a checkpoint with our marker into the directory bucket; `without` names a file that is not written."""
+        name = f"step-{step:010d}"
+        files = []
+        for path, body in content.items():
+            if path != missing.get("without"):
+                self.put(f"{name}/{path}", body[: missing.get("cut", len(body))] if path == "rank-2.pt" else body)
+            files.append(CheckpointFile(path=path, bytes=len(body)))
+        self.put(f"{name}/{MARKER_NAME}", Marker(step=step, finished_at=at, files=tuple(files)).to_json().encode())
+        return name
+
+    def put(self, key: str, body: bytes) -> None:
+        self.s3.put_object(Bucket=self.express, Key=self.prefix + key, Body=body)
+
+    def run(self, *options: str) -> tuple[int, str, str]:
+        out, err = io.StringIO(), io.StringIO()
+        with redirect_stdout(out), redirect_stderr(err):
+            code = main(["archive", "--contract", str(self.folder / f"{self.job}.json"), *options])
+        return code, out.getvalue(), err.getvalue()
+
+    def keys(self) -> dict[str, bytes]:
+        """What the lake holds of the job."""
+        found = {}
+        for page in self.s3.get_paginator("list_objects_v2").paginate(Bucket=LAKE, Prefix=self.prefix):
+            for entry in page.get("Contents", []):
+                body = self.s3.get_object(Bucket=LAKE, Key=entry["Key"])["Body"].read()
+                found[entry["Key"].removeprefix(self.prefix)] = body
+        return found
+
+    def versions(self) -> Counter[str]:
+        """How often each object was written."""
+        count: Counter[str] = Counter()
+        for page in self.s3.get_paginator("list_object_versions").paginate(Bucket=LAKE, Prefix=self.prefix):
+            count.update(entry["Key"].removeprefix(self.prefix) for entry in page.get("Versions", []))
+        return count
+
+    def uploads(self) -> list[str]:
+        answer = self.s3.list_multipart_uploads(Bucket=LAKE, Prefix=self.prefix)
+        return [upload["Key"] for upload in answer.get("Uploads", [])]
+
+    def forget(self) -> None:
+        for page in self.s3.get_paginator("list_object_versions").paginate(Bucket=LAKE, Prefix=self.prefix):
+            for entry in [*page.get("Versions", []), *page.get("DeleteMarkers", [])]:
+                self.s3.delete_object(Bucket=LAKE, Key=entry["Key"], VersionId=entry["VersionId"])
+
+
+@pytest.fixture(scope="module")
+def express(stacks: Any) -> str:
+    bucket = {
+        "Type": "AWS::S3Express::DirectoryBucket",
+        "Properties": {"LocationName": "use1-az6", "DataRedundancy": "SingleAvailabilityZone"},
+    }
+    stacks.create("archive-express", {"Bucket": bucket})
+    name: str = stacks.resource("archive-express", "Bucket")
+    return name
+
+
+@pytest.fixture(scope="module")
+def lake_bucket(local_aws: LocalAws) -> str:
+    s3 = local_aws.client("s3")
+    s3.create_bucket(Bucket=LAKE)
+    s3.put_bucket_versioning(Bucket=LAKE, VersioningConfiguration={"Status": "Enabled"})
+    return LAKE
+
+
+@pytest.fixture
+def lake(
+    local_aws: LocalAws, express: str, lake_bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Lake]:
+    for name, value in local_aws.settings().items():
+        monkeypatch.setenv(name, value)
+    made = Lake(aws=local_aws, s3=local_aws.client("s3"), express=express, folder=tmp_path)
+    made.contract()
+    yield made
+    made.forget()
+
+
+def published(lake: Lake, name: str, content: Mapping[str, bytes]) -> None:
+    """Assert that a checkpoint is in the lake: whole, identical, written once, and described."""
+    held = lake.keys()
+    there = {path.removeprefix(f"{name}/"): body for path, body in held.items() if path.startswith(f"{name}/")}
+    manifest = read_manifest(there.pop(MANIFEST_NAME))
+    marker = read_marker(there.pop(MARKER_NAME))
+    assert {path: hashlib.sha256(body).hexdigest() for path, body in there.items()} == {
+        path: hashlib.sha256(body).hexdigest() for path, body in content.items()
+    }
+    assert {file.path: file.bytes for file in marker.files} == {path: len(body) for path, body in content.items()}
+    assert {file.path: file.bytes for file in manifest.files if file.path != MARKER_NAME} == {
+        path: len(body) for path, body in content.items()
+    }
+    assert (manifest.checkpoint, manifest.job) == (name, lake.job)
+    assert json.loads(held["latest.json"])["checkpoint"] == name
+    assert set(lake.versions().values()) == {1}
+    assert lake.uploads() == []
+
+
+def test_a_checkpoint_arrives_whole_with_a_manifest_and_the_pointer(lake: Lake) -> None:
+    name = lake.save(1200, CONTENT)
+    code, out, err = lake.run("--part-size-mib", "5")
+    assert (code, err) == (0, "")
+    assert out == f"{name}: 0.02 GiB in s3://{LAKE}/{lake.prefix}{name}/\nMoved latest.json to {name}.\n"
+    published(lake, name, CONTENT)
+
+
+def test_the_manifest_says_from_where_and_what_was_compared(lake: Lake) -> None:
+    name = lake.save(1200, CONTENT)
+    lake.run("--part-size-mib", "5")
+    manifest = read_manifest(lake.keys()[f"{name}/{MANIFEST_NAME}"])
+    assert manifest.source == f"s3://{lake.express}/{lake.prefix}{name}/"
+    assert (manifest.step, manifest.end_mark, manifest.finished_at) == (1200, MARKER_NAME, NOON)
+    compared = {file.path: (file.compared, file.algorithm) for file in manifest.files}
+    assert compared["rank-2.pt"] == ("full-object checksum", "CRC32")
+    # The local S3 computes no checksum for parts that are copied.
+    assert compared["rank-0.pt"] == ("size", None)
+
+
+def test_running_it_again_writes_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.save(1200, CONTENT)
+    lake.run("--part-size-mib", "5")
+    requests: Counter[str] = Counter()
+    count_requests(monkeypatch, requests)
+    code, out, _ = lake.run("--part-size-mib", "5")
+    assert code == 0
+    assert out == "Nothing to do: 1 of 1 checkpoints worth keeping are in the lake.\n"
+    # Opening a session of the directory bucket writes nothing.
+    assert set(requests) == {"CreateSession", "ListObjectsV2", "GetObject"}
+    assert set(lake.versions().values()) == {1}
+
+
+def count_requests(monkeypatch: pytest.MonkeyPatch, requests: Counter[str]) -> None:
+    from botocore.client import BaseClient  # noqa: PLC0415
+
+    original = BaseClient._make_api_call
+
+    def counted(self: Any, operation_name: str, api_params: Any) -> Any:
+        requests[operation_name] += 1
+        return original(self, operation_name, api_params)
+
+    monkeypatch.setattr(BaseClient, "_make_api_call", counted)
+
+
+def test_a_dry_run_names_bytes_and_money_and_writes_nothing(lake: Lake) -> None:
+    name = lake.save(1200, CONTENT)
+    code, out, _ = lake.run("--dry-run")
+    assert code == 0
+    assert "nothing was written" in out
+    assert f"{name}: 0.02 GiB to copy (the newest complete checkpoint)" in out
+    assert "$0.00 per month" in out
+    document = json.loads(lake.run("--dry-run", "--json")[1])
+    size = sum(map(len, CONTENT.values()))
+    assert document["checkpoints"][0]["missing_bytes"] == document["checkpoints"][0]["bytes"] > size
+    assert document["cost"]["per_month_usd"] == pytest.approx(document["checkpoints"][0]["bytes"] / 2**30 * 0.023)
+    assert lake.keys() == {}
+
+
+@pytest.mark.parametrize("broken", [{"without": "rank-2.pt"}, {"cut": 5}], ids=["a file is missing", "a file is cut"])
+def test_a_truncated_source_is_not_published(lake: Lake, broken: dict[str, Any]) -> None:
+    lake.save(1200, **broken)
+    code, out, _ = lake.run()
+    assert code == 0
+    assert "step-0000001200: left out, rank-2.pt" in out
+    assert lake.keys() == {}
+    code, _, err = lake.run("--step", "1200")
+    assert code == 1
+    assert "step-0000001200 is not archived: it is no complete checkpoint, rank-2.pt" in err
+    assert lake.keys() == {}
+
+
+def test_the_pointer_never_goes_back(lake: Lake) -> None:
+    lake.save(1200, at=NOON)
+    lake.run()
+    older = lake.save(1100, at=NOON + dt.timedelta(minutes=10))
+    code, out, _ = lake.run()
+    assert code == 0
+    assert out.startswith(older)
+    assert "Moved" not in out
+    assert json.loads(lake.keys()["latest.json"])["checkpoint"] == "step-0000001200"
+
+
+def test_a_name_that_is_used_twice_is_left_alone_and_said(lake: Lake) -> None:
+    name = lake.save(1200)
+    lake.run()
+    before = lake.keys()
+    lake.save(1200, {**SMALL, "rank-2.pt": SMALL["rank-2.pt"][::-1]}, at=NOON + dt.timedelta(hours=1))
+    code, _, err = lake.run()
+    assert code == 1
+    assert f"{name} is in the lake already with other content" in err
+    assert lake.keys() == before
+
+
+def test_what_somebody_removed_from_the_lake_is_brought_again(lake: Lake) -> None:
+    name = lake.save(1200)
+    lake.run()
+    lake.s3.delete_object(Bucket=LAKE, Key=f"{lake.prefix}{name}/rank-2.pt")
+    assert lake.run()[0] == 0
+    assert lake.keys()[f"{name}/rank-2.pt"] == SMALL["rank-2.pt"]
+
+
+def test_the_end_mark_of_a_framework_is_enough_and_the_lake_gets_our_marker(lake: Lake) -> None:
+    lake.put("iter_0001200/model.pt", b"12345")
+    lake.put("latest_checkpointed_iteration.txt", b"1200")
+    lake.put("iter_0001300/model.pt", b"123")
+    code, out, _ = lake.run()
+    assert code == 0
+    assert "iter_0001300: left out, it has no end mark" in out
+    held = lake.keys()
+    assert read_marker(held[f"iter_0001200/{MARKER_NAME}"]).files[0].bytes == 5
+    assert held["latest_checkpointed_iteration.txt"] == b"1200"
+    assert lake.run()[1].startswith("Nothing to do")
+
+
+def test_only_due_checkpoints_are_archived_when_asked(lake: Lake) -> None:
+    lake.save(100, at=NOON)
+    assert lake.run("--if-due")[0] == 0
+    lake.save(200, at=NOON + dt.timedelta(minutes=5))
+    code, out, _ = lake.run("--if-due")
+    assert (code, "none is due yet" in out) == (0, True)
+    lake.save(300, at=NOON + dt.timedelta(minutes=361))
+    assert "step-0000000300" in lake.run("--if-due")[1]
+
+
+def _child(contract: str) -> None:
+    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
+    os._exit(main(["archive", "--contract", contract, "--part-size-mib", "5", "--concurrency", "4"]))
+
+
+def test_killed_at_fifty_random_points_and_run_again_every_object_is_whole_and_written_once(lake: Lake) -> None:
+    context = multiprocessing.get_context("fork")
+    name = lake.save(1200, CONTENT)
+    contract = lake.contract()
+    seconds = time.monotonic()
+    run = context.Process(target=_child, args=(contract,))
+    run.start()
+    run.join()
+    seconds = time.monotonic() - seconds
+    assert run.exitcode == 0
+    published(lake, name, CONTENT)
+    lake.forget()
+    killed = random.Random(7)  # noqa: S311 -- the same points every time
+    states: Counter[str] = Counter()
+    for _ in range(50):
+        child = context.Process(target=_child, args=(contract,))
+        child.start()
+        time.sleep(killed.uniform(0, seconds))
+        os.kill(child.pid or 0, signal.SIGKILL)
+        child.join()
+        # A request that was under way when its client died is still answered.
+        time.sleep(0.15)
+        held = lake.versions()
+        states["nothing" if not held else "all" if f"{name}/{MANIFEST_NAME}" in held else "some"] += 1
+        code, _, err = lake.run("--part-size-mib", "5", "--concurrency", "4")
+        assert (code, err) == (0, "")
+        published(lake, name, CONTENT)
+        lake.forget()
+    # The points are spread: some before, some in the midst.
+    assert states["some"] >= 10, states
