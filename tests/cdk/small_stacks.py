@@ -29,9 +29,9 @@ class Tiers:
     directory_bucket: DirectoryBucket | None
 
 
-def tiers(stack: Stack, vpc: ec2.IVpc, plan: StoragePlan, *, exports: bool = True) -> Tiers:
-    """Make the tiers of `plan`; the file system has its first link only, or one that exports."""
-    lake = DataLake(stack, "Lake")
+def tiers(stack: Stack, vpc: ec2.IVpc, plan: StoragePlan, *, exports: bool = True, lake: str = "lake") -> Tiers:
+    """Make the tiers of `plan`, on a lake whose bucket name begins with `lake`; the file system has one link."""
+    data_lake = DataLake(stack, "Lake", bucket_name_prefix=lake)
     system = None
     if plan.fsx_lustre:
         system = LustreFileSystem(
@@ -41,20 +41,20 @@ def tiers(stack: Stack, vpc: ec2.IVpc, plan: StoragePlan, *, exports: bool = Tru
             subnet=vpc.private_subnets[0],
             storage_capacity_gib=plan.fsx_lustre.storage_capacity_gib,
             per_unit_storage_throughput=plan.fsx_lustre.per_unit_storage_throughput,
-            encryption_key=lake.encryption_key,
+            encryption_key=data_lake.encryption_key,
         )
         DataRepositoryAssociation(
             stack,
             "Link",
             file_system=system,
             file_system_path="/logs/",
-            data_lake=lake,
+            data_lake=data_lake,
             prefix="logs/default/",
             import_events=() if exports else ("NEW",),
             export_events=("NEW", "CHANGED") if exports else (),
         )
     express = DirectoryBucket(stack, "Express", zone_id=plan.zone_id or "") if plan.s3_express else None
-    return Tiers(lake=lake, file_system=system, directory_bucket=express)
+    return Tiers(lake=data_lake, file_system=system, directory_bucket=express)
 
 
 def lint_findings(template: dict[str, Any]) -> list[str]:

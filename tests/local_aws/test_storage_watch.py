@@ -17,7 +17,7 @@ from training_storage.functions.storage_watch import watch as module
 from training_storage.functions.storage_watch.watch import Watched, watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from training_storage.testing.local_aws import LocalAws
 
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.local_aws
 _SECONDS = 20
 
 
-@pytest.fixture
-def linked(local_aws: LocalAws, network: Any) -> str:
+@pytest.fixture(scope="module")
+def linked(local_aws: LocalAws, network: Any) -> Iterator[str]:
     """A file system with two links."""
     bucket = f"watched-{uuid.uuid4().hex[:8]}"
     local_aws.client("s3").create_bucket(Bucket=bucket)
@@ -44,7 +44,8 @@ def linked(local_aws: LocalAws, network: Any) -> str:
         fsx.create_data_repository_association(
             FileSystemId=identifier, FileSystemPath=f"/{folder}", DataRepositoryPath=f"s3://{bucket}/{folder}"
         )
-    return identifier
+    yield identifier
+    fsx.delete_file_system(FileSystemId=identifier)
 
 
 def _until(done: Callable[[], bool]) -> None:

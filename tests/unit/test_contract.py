@@ -338,3 +338,40 @@ def test_every_text_of_the_schema_has_a_pattern() -> None:
         ]
 
     assert [text for text in texts(SCHEMA) if "pattern" not in text] == []
+
+
+# ---- the docs ----
+
+
+def test_the_docs_explain_every_key() -> None:
+    text = (ROOT / "docs" / "contract.md").read_text(encoding="utf-8")
+    rows = {}
+    for line in text.split("\n## Keys\n")[1].split("\n## ")[0].splitlines():
+        if line.startswith("| `"):
+            first, rest = line.removeprefix("| ").split(" | ", 1)
+            for name in first.replace("`", "").split(", "):
+                rows[name] = rest
+    assert set(rows) == set(SCHEMA["properties"])
+    for name, section in SCHEMA["properties"].items():
+        objects = [section, *section.get("oneOf", [])]
+        for key in (key for one in objects for key in one.get("properties", {})):
+            assert f"`{key}`" in rows[name], f"{name}.{key}"
+
+
+def test_the_docs_tell_the_figures_of_the_catalog() -> None:
+    text = (ROOT / "docs" / "contract.md").read_text(encoding="utf-8")
+    figures, limits = loader_figures(), parameter_limits()
+    assert f"{figures.workers_minimum} to {figures.workers_maximum}: " in text
+    assert f"({figures.request_mb_per_s} MB/s)" in text
+    assert f"| `loader.prefetch_factor` | {figures.prefetch_factor} |" in text
+    assert f"holds {limits.standard_characters_maximum:,} characters" in text
+    assert f"one {limits.advanced_characters_maximum:,}" in text
+
+
+def test_a_contract_is_about_as_long_as_the_docs_say() -> None:
+    longest = 0
+    for job in JOBS.values():
+        made = plan_storage(TrainingJob.from_strings({**job, "name": "n" * 30}))
+        document = storage_contract(made, deployed=longest_values(made), engine="pcs")
+        longest = max(longest, len(json.dumps(document, separators=(",", ":"))))
+    assert 2300 < longest < 2700
