@@ -175,7 +175,9 @@ class TrainingStorage(Construct):
             encryption_key=data_lake.encryption_key,
             home_file_system_id=home_file_system_id,
         )
-        self.cluster.nodes_wait_for(*filter(None, (self.file_system, self.directory_bucket)))
+        links = self.file_system.links if self.file_system else []
+        # Links too: what a node writes before its folder is linked does not leave the file system by itself.
+        self.cluster.nodes_wait_for(*filter(None, (self.file_system, *links, self.directory_bucket)))
         self._grant()
         Tags.of(self).add("training-storage:job", self.job_name)
 

@@ -16,6 +16,7 @@ from aws_cdk.assertions import Annotations, Match
 
 from app import build
 from training_storage import ConstructError, cli
+from training_storage.gpu_cluster import ENGINES
 from training_storage.planning import PlanningError, TrainingJob, plan_storage
 
 if TYPE_CHECKING:
@@ -120,23 +121,29 @@ def test_links_follow_the_decisions_on_what_leaves_by_itself(synthesize: Synthes
 def test_a_name_enters_the_stack_name_and_the_tags_and_the_id_stays(synthesize: Synthesize) -> None:
     templates = synthesize(instances="32", name="alpha")
     assert set(templates) == {LAKE, "TrainingStorage-alpha"}
-    group = of_type(templates["TrainingStorage-alpha"], "AWS::AutoScaling::AutoScalingGroup")[0]
+    for cluster in of_type(templates["TrainingStorage-alpha"], "AWS::PCS::Cluster"):
+        assert cluster["Properties"]["Tags"] == {"training-storage:job": "alpha"}
+    other = synthesize(instances="32", name="alpha", engine="ec2")
+    group = of_type(other["TrainingStorage-alpha"], "AWS::AutoScaling::AutoScalingGroup")[0]
     tags = {tag["Key"]: tag["Value"] for tag in group["Properties"]["Tags"]}
     assert tags["training-storage:job"] == "alpha"
 
 
-def test_nodes_may_write_under_their_own_name_only(synthesize: Synthesize) -> None:
-    policy = json.dumps(of_type(synthesize(instances="32", name="alpha")[f"{STORAGE}-alpha"], "AWS::IAM::Policy"))
+@pytest.mark.parametrize(("engine", "writing_roles"), [("ec2", 1), ("pcs", 2)])
+def test_nodes_may_write_under_their_own_name_only(synthesize: Synthesize, engine: str, writing_roles: int) -> None:
+    template = synthesize(instances="32", name="alpha", engine=engine)[f"{STORAGE}-alpha"]
+    policy = json.dumps(of_type(template, "AWS::IAM::Policy"))
     for folder in ("checkpoints", "logs", "evaluations", "models"):
         assert f"/{folder}/alpha/*" in policy
     statements = [
         s
-        for p in of_type(synthesize(instances="32", name="alpha")[f"{STORAGE}-alpha"], "AWS::IAM::Policy")
+        for p in of_type(template, "AWS::IAM::Policy")
         for s in p["Properties"]["PolicyDocument"]["Statement"]
         if "s3:PutObject" in s["Action"]
     ]
-    assert len(statements) == 1
-    assert all("/alpha/*" in json.dumps(resource) for resource in statements[0]["Resource"])
+    assert len(statements) == writing_roles
+    for statement in statements:
+        assert all("/alpha/*" in json.dumps(resource) for resource in statement["Resource"])
 
 
 def test_nothing_in_a_job_stack_touches_the_lakes_policies(synthesize: Synthesize, job: dict[str, str]) -> None:
@@ -159,8 +166,8 @@ def test_another_partition_is_never_addressed_by_the_name_of_the_first(synthesiz
 
 
 def test_the_outputs_say_what_a_person_needs_next(synthesize: Synthesize) -> None:
-    outputs = synthesize(**MIXED)[STORAGE]["Outputs"]
-    assert set(outputs) == {
+    outputs = synthesize(**MIXED, engine="ec2")[STORAGE]["Outputs"]
+    common = {
         "CheckpointsUri",
         "ClientSecurityGroupId",
         "DataLakeUri",
@@ -174,7 +181,10 @@ def test_the_outputs_say_what_a_person_needs_next(synthesize: Synthesize) -> Non
         "StartNodesCommand",
         "StartSessionCommand",
     }
-    assert all(output["Description"] for output in outputs.values())
+    assert set(outputs) == common
+    with_slurm = synthesize(**MIXED)[STORAGE]["Outputs"]
+    assert set(with_slurm) == {*common, "ClusterId", "HomeFileSystemId"}
+    assert all(output["Description"] for output in (*outputs.values(), *with_slurm.values()))
 
 
 def test_a_plan_file_deploys_exactly_that_plan(synthesize: Synthesize, tmp_path: Path) -> None:
@@ -228,7 +238,28 @@ BAD_VALUES: list[tuple[dict[str, str], str]] = [
     ({"instances": "8", "interface": "nfs"}, "interface must be one of posix, object, got: 'nfs'"),
     ({"instances": "8", "tiers": "tape"}, "tiers must be one of s3, fsx-lustre, s3-express, got: 'tape'"),
     ({"instances": "40000"}, "instances must be at most .* in a network made for the job, got: 40000"),
-    ({"instances": "8", "engine": "pcs"}, "engine must be one of ec2, got: 'pcs'"),
+    ({"instances": "8", "engine": "slurm"}, "engine must be one of pcs, ec2, got: 'slurm'"),
+    (
+        {"instances": "2048", "engine": "pcs"},
+        "engine must be ec2 here, got: 'pcs': AWS PCS has at most 2047 instances beside its login node",
+    ),
+    ({"engine": "pcs", "region": "cn-north-1"}, "engine must be ec2 here, got: 'pcs': AWS PCS is not in cn-north-1"),
+    (
+        {"instances": "8", "engine": "pcs", "region": "cn-north-1", "zone_id": "cnn1-az1"},
+        "engine must be ec2 here, got: 'pcs': AWS PCS is not in cn-north-1",
+    ),
+    (
+        {
+            "instances": "256",
+            "purchase": "capacity-block",
+            "capacity_reservation_ids": "cr-0123456789abcdef0,cr-0123456789abcdef1",
+        },
+        "capacity_reservation_ids must name at least 4 Capacity Blocks for 256 instances",
+    ),
+    (
+        {"instances": "8", "engine": "ec2", "home_file_system_id": "fs-01234567"},
+        "home_file_system_id must be left out for engine ec2, which has no /home, got: 'fs-01234567'",
+    ),
     ({"instances": "8", "time_to_live_hours": "3"}, "time_to_live_hours is not available in this version"),
     ({"instances": "8", "vpc_id": "vpc-01234567"}, "vpc_id and subnet_id must be given together"),
     (
@@ -266,6 +297,45 @@ def test_a_bad_value_gives_one_line_that_says_what_is_allowed(context: dict[str,
     with pytest.raises((PlanningError, ConstructError), match=message) as caught:
         build(App(context=flags() | context))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_isolated_has_an_endpoint_for_every_api_of_the_engine_and_no_other(synthesize: Synthesize, engine: str) -> None:
+    template = synthesize(instances="8", egress="isolated", engine=engine)[STORAGE]
+    endpoints = {
+        json.dumps(endpoint["Properties"]["ServiceName"]).strip('"').rsplit(".", 1)[-1]
+        for endpoint in of_type(template, "AWS::EC2::VPCEndpoint")
+        if endpoint["Properties"]["VpcEndpointType"] == "Interface"
+    }
+    assert endpoints == set(ENGINES[engine].node_apis)
+
+
+@pytest.mark.parametrize(
+    ("context", "engine", "note"),
+    [
+        ({"instances": "2047"}, "pcs", None),
+        ({"instances": "2048"}, "ec2", "AWS PCS has at most 2047 instances beside its login node"),
+        ({"instances": "8", "region": "us-west-1"}, "ec2", "AWS PCS is not in us-west-1"),
+        ({"instances": "8", "engine": "ec2"}, "ec2", None),
+    ],
+    ids=str,
+)
+def test_the_engine_is_chosen_and_the_reason_is_said(
+    synthesize: Synthesize, context: dict[str, str], engine: str, note: str | None
+) -> None:
+    template = synthesize(**context)[STORAGE]
+    assert len(of_type(template, "AWS::PCS::Cluster")) == (engine == "pcs")
+    assert len(of_type(template, "AWS::AutoScaling::AutoScalingGroup")) == (engine == "ec2")
+    lines = " ".join(" ".join(build(App(context=flags() | context))).split())
+    assert f"engine {engine} (" in lines
+    assert ("Not pcs:" in lines) == (note is not None)
+    assert note is None or note in lines
+
+
+def test_the_home_of_an_earlier_job_comes_back(synthesize: Synthesize) -> None:
+    template = synthesize(instances="8", home_file_system_id="fs-0123456789abcdef0")[STORAGE]
+    assert of_type(template, "AWS::EFS::FileSystem") == []
+    assert template["Outputs"]["HomeFileSystemId"]["Value"] == "fs-0123456789abcdef0"
 
 
 def test_another_way_of_purchase_is_named_beside_the_prices() -> None:
@@ -324,8 +394,13 @@ def test_a_job_whose_number_is_missing_can_still_be_found_by_its_name(synthesize
 def test_a_plan_that_reads_over_several_addresses_gets_them(synthesize: Synthesize) -> None:
     job = {"instances": "8", "read_gb_per_s_per_accelerator": "3"}
     assert plan_storage(TrainingJob.from_strings(job)).job.network_path == "ena-multi-ip"
-    template = of_type(synthesize(**job)[STORAGE], "AWS::EC2::LaunchTemplate")[0]
-    interfaces = template["Properties"]["LaunchTemplateData"]["NetworkInterfaces"]
+    for engine in ENGINES:
+        templates = of_type(synthesize(**job, engine=engine)[STORAGE], "AWS::EC2::LaunchTemplate")
+        layouts = [template["Properties"]["LaunchTemplateData"]["NetworkInterfaces"] for template in templates]
+        check_several_addresses(max(layouts, key=len))
+
+
+def check_several_addresses(interfaces: list[dict[str, Any]]) -> None:
     assert len([i for i in interfaces if i["InterfaceType"] == "interface"]) == 8
     assert len([i for i in interfaces if i["InterfaceType"] == "efa-only"]) == 32
     assert not [i for i in interfaces if "AssociatePublicIpAddress" in i]
@@ -335,6 +410,7 @@ REPLACING_PROPERTIES = {
     "AWS::EC2::VPC": ("CidrBlock",),
     "AWS::EC2::Subnet": ("AvailabilityZoneId", "CidrBlock", "VpcId"),
     "AWS::EC2::SecurityGroup": ("GroupDescription", "GroupName", "VpcId"),
+    "AWS::EFS::FileSystem": ("Encrypted", "KmsKeyId", "PerformanceMode"),
     "AWS::FSx::FileSystem": ("FileSystemType", "FileSystemTypeVersion", "KmsKeyId", "SecurityGroupIds", "SubnetIds"),
     "AWS::FSx::DataRepositoryAssociation": ("DataRepositoryPath", "FileSystemId", "FileSystemPath"),
 }

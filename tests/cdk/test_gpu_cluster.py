@@ -24,7 +24,7 @@ def make(stack: Stack, vpc: ec2.Vpc, instance_type: str = "p5.48xlarge", **overr
     kind = catalog.instance_type(instance_type)
     arguments: dict[str, Any] = {"instances": 256, "purchase": kind.purchase[0]}
     if kind.purchase[0] == "capacity-block":
-        arguments["capacity_reservation_ids"] = ["cr-0123456789abcdef0"]
+        arguments |= {"instances": 64, "capacity_reservation_ids": ["cr-0123456789abcdef0"]}
     return Ec2AutoScalingCluster(
         stack,
         "Cluster",
@@ -47,6 +47,57 @@ def test_no_stack_waits_for_accelerators(stack: Stack, vpc: ec2.Vpc, resources: 
     # Stated, it would stop running nodes at every update.
     assert "DesiredCapacity" not in group["Properties"]
     assert "CreationPolicy" not in group
+
+
+# Facts of the EC2 user guide (efa-acc-inst-types) and of DescribeInstanceTypes, written down here once more: whether
+# the first card has an EFA beside its ENA, and the other network cards with one.
+EFA_LAYOUTS: dict[str, tuple[bool, list[int]]] = {
+    "p4d.24xlarge": (True, [1, 2, 3]),
+    "p4de.24xlarge": (True, [1, 2, 3]),
+    "p5.4xlarge": (True, []),
+    "p5.48xlarge": (True, list(range(1, 32))),
+    "p5e.48xlarge": (True, list(range(1, 32))),
+    "p5en.48xlarge": (True, list(range(1, 16))),
+    "p6-b200.48xlarge": (True, list(range(1, 8))),
+    "p6-b300.48xlarge": (False, list(range(1, 17))),
+    "p6e-gb200.36xlarge": (False, [1, 5, 9, 13]),
+    "g5.12xlarge": (True, []),
+    "g5.24xlarge": (True, []),
+    "g5.48xlarge": (True, []),
+    "g6.12xlarge": (True, []),
+    "g6.24xlarge": (True, []),
+    "g6.48xlarge": (True, []),
+    "g6e.12xlarge": (True, []),
+    "g6e.24xlarge": (True, [1]),
+    "g6e.48xlarge": (True, [1, 2, 3]),
+    "g7e.12xlarge": (True, []),
+    "g7e.24xlarge": (True, [1]),
+    "g7e.48xlarge": (True, [1, 2, 3]),
+    "g7.48xlarge": (True, [1]),
+    "trn1.32xlarge": (True, list(range(1, 8))),
+    "trn1n.32xlarge": (True, list(range(1, 16))),
+    "trn2.3xlarge": (True, []),
+    "trn2.48xlarge": (True, list(range(1, 16))),
+    "trn2u.48xlarge": (True, list(range(1, 16))),
+}
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_every_type_has_the_documented_interfaces_in_the_documented_places(
+    stack: Stack, vpc: ec2.Vpc, resources: Synthesize, name: str
+) -> None:
+    make(stack, vpc, name)
+    interfaces = launch_template(resources(stack))["NetworkInterfaces"]
+    layout = [(i["NetworkCardIndex"], i["DeviceIndex"], i["InterfaceType"]) for i in interfaces]
+    on_first_card, others = EFA_LAYOUTS.get(name, (False, []))
+    expected = [(0, 0, "interface")]
+    if on_first_card:
+        expected.append((0, 1, "efa-only"))
+    assert layout == [*expected, *((card, 0, "efa-only") for card in others)]
+
+
+def test_the_table_of_layouts_covers_every_type_with_efa() -> None:
+    assert {name for name, kind in catalog.instance_types().items() if kind.efa_interfaces_maximum} == set(EFA_LAYOUTS)
 
 
 def test_p5_has_one_address_and_32_efa_interfaces(stack: Stack, vpc: ec2.Vpc, resources: Synthesize) -> None:
@@ -139,13 +190,45 @@ def test_an_image_of_the_caller_brings_its_root_device(stack: Stack, vpc: ec2.Vp
 def test_capacity_blocks_are_targeted_and_place_their_nodes_themselves(
     stack: Stack, vpc: ec2.Vpc, resources: Synthesize
 ) -> None:
-    make(stack, vpc, purchase="capacity-block", capacity_reservation_ids=["cr-0123456789abcdef0"])
+    make(stack, vpc, instances=64, purchase="capacity-block", capacity_reservation_ids=["cr-0123456789abcdef0"])
     template = resources(stack)
     assert launch_template(template)["InstanceMarketOptions"] == {"MarketType": "capacity-block"}
     assert template.of_type("AWS::EC2::PlacementGroup") == {}
     specification = template.one("AWS::AutoScaling::AutoScalingGroup")["Properties"]["CapacityReservationSpecification"]
     assert specification["CapacityReservationPreference"] == "capacity-reservations-only"
     assert specification["CapacityReservationTarget"] == {"CapacityReservationIds": ["cr-0123456789abcdef0"]}
+
+
+def test_a_reservation_is_targeted_and_nothing_starts_beside_it(
+    stack: Stack, vpc: ec2.Vpc, resources: Synthesize
+) -> None:
+    ids = ["cr-0123456789abcdef0", "cr-0123456789abcdef1"]
+    make(stack, vpc, capacity_reservation_ids=ids)
+    template = resources(stack)
+    specification = template.one("AWS::AutoScaling::AutoScalingGroup")["Properties"]["CapacityReservationSpecification"]
+    assert specification == {
+        "CapacityReservationPreference": "capacity-reservations-only",
+        "CapacityReservationTarget": {"CapacityReservationIds": ids},
+    }
+    assert "InstanceMarketOptions" not in launch_template(template)
+    # Its instances are where it is: a placement group could only refuse them.
+    assert template.of_type("AWS::EC2::PlacementGroup") == {}
+
+
+def test_boot_commands_run_at_first_boot(stack: Stack, vpc: ec2.Vpc, resources: Synthesize) -> None:
+    make(stack, vpc, boot_commands={"compute": ["echo one", "echo two"]})
+    assert launch_template(resources(stack))["UserData"] == {"Fn::Base64": "#!/bin/bash\necho one\necho two\n"}
+
+
+def test_nodes_wait_for_what_they_need_and_the_rest_of_the_cluster_does_not(
+    stack: Stack, vpc: ec2.Vpc, resources: Synthesize
+) -> None:
+    needed = ec2.SecurityGroup(stack, "Needed", vpc=vpc)
+    make(stack, vpc).nodes_wait_for(needed)
+    template = resources(stack)
+    (identifier,) = (i for i, r in template.of_type("AWS::EC2::SecurityGroup").items() if i.startswith("Needed"))
+    waiting = [r["Type"] for r in template.by_id.values() if identifier in r.get("DependsOn", ())]
+    assert waiting == ["AWS::AutoScaling::AutoScalingGroup"]
 
 
 def test_spot_is_a_market_option(stack: Stack, vpc: ec2.Vpc, resources: Synthesize) -> None:
@@ -159,6 +242,22 @@ def test_spot_is_a_market_option(stack: Stack, vpc: ec2.Vpc, resources: Synthesi
         ({"purchase": "reserved"}, "purchase for p5.48xlarge must be one of on-demand, spot, capacity-block, got"),
         ({"purchase": "capacity-block"}, "capacity_reservation_ids must name the Capacity Blocks"),
         ({"purchase": "spot", "capacity_reservation_ids": ["cr-01234567"]}, "must be empty for purchase spot"),
+        (
+            {"instances": 65, "purchase": "capacity-block", "capacity_reservation_ids": ["cr-01234567"]},
+            r"at least 2 Capacity Blocks for 65 instances \(64 per block\), got: 1",
+        ),
+        (
+            {"purchase": "capacity-block", "capacity_reservation_ids": ["cr-01234567", "cr-01234568"]},
+            r"at least 4 Capacity Blocks for 256 instances \(64 per block\), got: 2",
+        ),
+        (
+            {"instances": 257, "purchase": "capacity-block", "capacity_reservation_ids": ["cr-01234567"]},
+            "instances must be at most 256 for purchase capacity-block, got: 257; more need on-demand reservations",
+        ),
+        ({"capacity_reservation_ids": ["cr-01234567"] * 2}, "must name each reservation once, got: cr-01234567, cr-0"),
+        ({"boot_commands": {"login": ["true"]}}, "role in boot_commands for engine ec2 must be one of compute, got"),
+        ({"boot_commands": {"compute": ["x" * 17_000]}}, "boot_commands must be at most 16384 bytes .*got: 17013"),
+        ({"home_file_system_id": "fs-01234567"}, "home_file_system_id must be left out for engine ec2"),
         ({"capacity_reservation_ids": ["block-1"]}, "capacity_reservation_ids must be ids such as cr-"),
         ({"instances": 0}, "instances must be a whole number, at least 1, got: 0"),
         ({"instances": True}, "instances must be a whole number, at least 1, got: True"),

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from aws_cdk import App, Environment, NestedStack, Stack, Stage
+from aws_cdk import App, CfnResource, Environment, NestedStack, Stack, Stage
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_s3 as s3
 from aws_cdk.assertions import Template
 
 from training_storage import ConstructError, DataLake, TrainingJob, TrainingStorage, plan_storage
+from training_storage.planning import catalog
+from training_storage.training_network import maximum_addresses
 
 
 @pytest.fixture
@@ -96,3 +98,196 @@ def test_it_stands_in_a_nested_stack_and_in_a_stage(foreign: Stack) -> None:
     stack = Stack(stage, "Training")
     TrainingStorage(stack, "Storage", plan=plan(), data_lake=DataLake(stack, "Lake"))
     Template.from_stack(stack).resource_count_is("AWS::FSx::FileSystem", 1)
+
+
+ENGINE_ROLES = {"ec2": {"compute"}, "pcs": {"compute", "login"}}
+
+
+def statements(template: dict[str, Any], role: str) -> list[dict[str, Any]]:
+    """What the policies of `role` (a logical id) allow."""
+    return [
+        statement
+        for resource in template["Resources"].values()
+        if resource["Type"] == "AWS::IAM::Policy" and {"Ref": role} in resource["Properties"]["Roles"]
+        for statement in resource["Properties"]["PolicyDocument"]["Statement"]
+    ]
+
+
+def flat(value: Any) -> str:
+    """An ARN with references replaced by a word for what they are."""
+    if isinstance(value, list):
+        return "".join(flat(item) for item in value)
+    if isinstance(value, str):
+        return value
+    function, argument = next(iter(value.items()))
+    if function == "Fn::Join":
+        return str(argument[0]).join(flat(item) for item in argument[1])
+    name = argument if isinstance(argument, str) else argument[0]
+    for word in ("Key", "Bucket"):
+        if word in name:
+            return f"<{word}>"
+    return f"<{name}>"
+
+
+def granted(template: dict[str, Any], role: str) -> set[tuple[str, str, str]]:
+    """(action, resource, prefixes of a listing) of every grant of `role`."""
+    found = set()
+    for statement in statements(template, role):
+        assert statement["Effect"] == "Allow"
+        condition = ",".join(statement.get("Condition", {}).get("StringLike", {}).get("s3:prefix", []))
+        actions, resources = statement["Action"], statement["Resource"]
+        for action in [actions] if isinstance(actions, str) else actions:
+            for resource in resources if isinstance(resources, list) else [resources]:
+                found.add((action, flat(resource), condition))
+    return found
+
+
+READ = ("s3:GetObject", "s3:GetObjectAttributes", "s3:GetObjectVersion")
+WRITE = ("s3:AbortMultipartUpload", "s3:DeleteObject", "s3:ListMultipartUploadParts", "s3:PutObject")
+SHARED = ("raw/", "datasets/", "finetune/", "models/")
+
+
+def lake(actions: tuple[str, ...], folders: tuple[str, ...]) -> set[tuple[str, str, str]]:
+    return {(action, f"<Bucket>/{folder}*", "") for action in actions for folder in folders}
+
+
+def listing(*folders: str) -> tuple[str, str, str]:
+    return ("s3:ListBucket", "<Bucket>", ",".join(f"{folder}*" for folder in folders))
+
+
+KEY = {("kms:Decrypt", "<Key>", ""), ("kms:GenerateDataKey", "<Key>", "")}
+DESCRIBE = {("fsx:DescribeFileSystems", "*", "")}
+REGISTER = {("pcs:RegisterComputeNodeGroupInstance", "*", "")}
+
+
+@pytest.mark.parametrize("engine", ENGINE_ROLES)
+def test_nodes_with_accelerators_are_granted_the_jobs_folders_and_nothing_else(foreign: Stack, engine: str) -> None:
+    storage = TrainingStorage(
+        foreign, "Storage", plan=plan(name="alpha"), data_lake=DataLake(foreign, "Lake"), engine=engine
+    )
+    assert set(storage.cluster.roles) == ENGINE_ROLES[engine]
+    role = foreign.resolve(storage.cluster.role.role_name)["Ref"]
+    own = ("checkpoints/alpha/", "logs/alpha/", "evaluations/alpha/", "models/alpha/")
+    assert granted(Template.from_stack(foreign).to_json(), role) == {
+        listing(*SHARED),
+        listing(*own),
+        *lake(READ, SHARED),
+        *lake((*READ, *WRITE), own),
+        *KEY,
+        *DESCRIBE,
+        *(REGISTER if engine == "pcs" else ()),
+    }
+
+
+def test_the_login_node_reads_the_job_and_writes_results_but_neither_checkpoints_nor_weights(foreign: Stack) -> None:
+    storage = TrainingStorage(foreign, "Storage", plan=plan(name="alpha"), data_lake=DataLake(foreign, "Lake"))
+    role = foreign.resolve(storage.cluster.roles["login"].role_name)["Ref"]
+    read_only = (*SHARED, "checkpoints/alpha/", "models/alpha/")
+    own = ("logs/alpha/", "evaluations/alpha/")
+    assert granted(Template.from_stack(foreign).to_json(), role) == {
+        listing(*read_only),
+        listing(*own),
+        *lake(READ, read_only),
+        *lake((*READ, *WRITE), own),
+        *KEY,
+        *DESCRIBE,
+        *REGISTER,
+    }
+
+
+def test_the_login_node_reads_the_directory_bucket_and_nodes_with_accelerators_write_it(foreign: Stack) -> None:
+    storage = TrainingStorage(
+        foreign, "Storage", plan=plan(instances=600, interface="object"), data_lake=DataLake(foreign, "Lake")
+    )
+    template = Template.from_stack(foreign).to_json()
+    modes = {}
+    for name, role in storage.cluster.roles.items():
+        (session,) = [
+            statement
+            for statement in statements(template, foreign.resolve(role.role_name)["Ref"])
+            if statement["Action"] == "s3express:CreateSession"
+        ]
+        modes[name] = session.get("Condition", {}).get("StringEquals", {}).get("s3express:SessionMode")
+    assert modes == {"compute": None, "login": "ReadOnly"}
+
+
+def test_no_node_starts_before_its_storage_stands(foreign: Stack) -> None:
+    TrainingStorage(
+        foreign,
+        "Storage",
+        plan=plan(instances=600, interface="object", checkpoint_interface="posix"),
+        data_lake=DataLake(foreign, "Lake"),
+    )
+    template = Template.from_stack(foreign).to_json()
+    by_type: dict[str, list[str]] = {}
+    for identifier, resource in template["Resources"].items():
+        by_type.setdefault(resource["Type"], []).append(identifier)
+    needed = [
+        *by_type["AWS::FSx::FileSystem"],
+        *by_type["AWS::FSx::DataRepositoryAssociation"],
+        *by_type["AWS::S3Express::DirectoryBucket"],
+        *by_type["AWS::EFS::MountTarget"],
+    ]
+    for group in by_type["AWS::PCS::ComputeNodeGroup"]:
+        assert set(needed) <= set(template["Resources"][group]["DependsOn"])
+
+
+def test_a_callers_subnet_that_cannot_hold_256_nodes_and_the_file_servers_is_refused(foreign: Stack) -> None:
+    vpc = ec2.Vpc(
+        foreign,
+        "Vpc",
+        max_azs=1,
+        subnet_configuration=[
+            ec2.SubnetConfiguration(name="Small", subnet_type=ec2.SubnetType.PRIVATE_ISOLATED, cidr_mask=24),
+            ec2.SubnetConfiguration(name="Large", subnet_type=ec2.SubnetType.PRIVATE_ISOLATED, cidr_mask=23),
+        ],
+    )
+    small, large = vpc.isolated_subnets
+    data_lake = DataLake(foreign, "Lake")
+    with pytest.raises(
+        ConstructError,
+        match=r"subnet must hold \d+ addresses for 256 instances, \d+ file servers and the engine, got: 10.0.0.0/24,"
+        " which holds 251",
+    ):
+        TrainingStorage(foreign, "No", plan=plan(instances=256), data_lake=data_lake, vpc=vpc, subnet=small)
+    TrainingStorage(foreign, "Yes", plan=plan(instances=256, name="yes"), data_lake=data_lake, vpc=vpc, subnet=large)
+
+
+@pytest.mark.parametrize(("egress", "engine_takes"), [("nat", 0), ("isolated", 8)])
+def test_a_network_made_here_holds_nodes_servers_and_endpoints_or_is_refused(
+    foreign: Stack, egress: str, engine_takes: int
+) -> None:
+    made = plan(instances=33_000)
+    # A p5 has one address, and so has a file server and an endpoint.
+    most = maximum_addresses() - catalog.lustre_servers(made.fsx_lustre) - engine_takes
+    with pytest.raises(ConstructError, match=f"instances must be at most {most} in a network made for the job, got"):
+        TrainingStorage(foreign, "Storage", plan=made, data_lake=DataLake(foreign, "Lake"), egress=egress)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"engine": "eks"}, "engine must be one of pcs, ec2, got: 'eks'"),
+        ({"engine": "ec2", "home_file_system_id": "fs-01234567"}, "home_file_system_id must be left out"),
+    ],
+)
+def test_an_engine_that_cannot_is_refused(foreign: Stack, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConstructError, match=message):
+        TrainingStorage(foreign, "Storage", plan=plan(), data_lake=DataLake(foreign, "Lake"), **options)
+
+
+def test_the_engine_and_the_reason_for_it_can_be_asked_for(foreign: Stack) -> None:
+    storage = TrainingStorage(foreign, "Storage", plan=plan(instances=2048), data_lake=DataLake(foreign, "Lake"))
+    assert storage.engine.name == storage.cluster.engine == "ec2"
+    assert "2047" in str(storage.engine.note)
+
+
+def test_what_the_cluster_waits_for_comes_before_all_of_it(foreign: Stack) -> None:
+    storage = TrainingStorage(foreign, "Storage", plan=plan(), data_lake=DataLake(foreign, "Lake"))
+    gate = CfnResource(foreign, "Gate", type="AWS::CloudFormation::WaitConditionHandle")
+    assert storage.file_system is not None
+    gate.node.add_dependency(storage.file_system)
+    storage.cluster.node.add_dependency(gate)
+    resources = Template.from_stack(foreign).to_json()["Resources"]
+    (cluster,) = (r for r in resources.values() if r["Type"] == "AWS::PCS::Cluster")
+    assert "Gate" in cluster["DependsOn"]

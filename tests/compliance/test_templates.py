@@ -14,6 +14,7 @@ from cfnlint.api import lint
 from cfnlint.config import ManualArgs
 
 from app import build
+from training_storage.gpu_cluster import ENGINES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +32,45 @@ def findings(template: dict[str, Any]) -> list[str]:
 
 def test_cfn_lint_finds_nothing(synthesize: Callable[..., dict[str, Any]], job: dict[str, str]) -> None:
     assert findings(synthesize(**job)["TrainingStorage"]) == []
+
+
+# Both engines, for what the jobs above do not make: other sizes, ways of purchase and ways out.
+CLUSTERS = {
+    f"{name}-{engine}": {**context, "engine": engine}
+    for engine in ENGINES
+    for name, context in {
+        "4": {"instances": "4"},
+        "256": {"instances": "256"},
+        "1200": {"instances": "1200"},
+        "isolated": {"instances": "8", "egress": "isolated"},
+        "spot": {"instances": "8", "purchase": "spot"},
+        "reservations": {
+            "instances": "8",
+            "capacity_reservation_ids": "cr-0123456789abcdef0,cr-0123456789abcdef1",
+        },
+        "blocks": {
+            "instances": "192",
+            "purchase": "capacity-block",
+            "capacity_reservation_ids": "cr-0123456789abcdef0,cr-0123456789abcdef1,cr-0123456789abcdef2",
+        },
+    }.items()
+}
+clusters = pytest.mark.parametrize("cluster", CLUSTERS.values(), ids=CLUSTERS.keys())
+
+
+@clusters
+def test_cfn_lint_finds_nothing_in_any_cluster(
+    synthesize: Callable[..., dict[str, Any]], cluster: dict[str, str]
+) -> None:
+    assert findings(synthesize(**cluster)["TrainingStorage"]) == []
+
+
+@clusters
+def test_cdk_nag_has_no_unacknowledged_finding_in_any_cluster(cluster: dict[str, str], tmp_path: Path) -> None:
+    app = app_for(cluster, tmp_path)
+    build(app)
+    app.synth()
+    assert violations(tmp_path) == []
 
 
 def test_cfn_lint_finds_nothing_in_the_lake_which_is_the_same_for_every_job(

@@ -14,10 +14,17 @@ if TYPE_CHECKING:
 
     from syrupy.assertion import SnapshotAssertion
 
+FOUR = {"instances": "4"}
 SMALL = {"instances": "8"}
 DEFAULT = {"instances": "256"}
 MIXED = {"instances": "1200", "interface": "object", "checkpoint_interface": "posix"}
 ISOLATED = {"instances": "8", "egress": "isolated"}
+EC2 = {"engine": "ec2"}
+BLOCKS = {
+    "instances": "192",
+    "purchase": "capacity-block",
+    "capacity_reservation_ids": "cr-0123456789abcdef0,cr-0123456789abcdef1,cr-0123456789abcdef2",
+}
 
 
 def normalised(template: dict[str, Any]) -> Any:
@@ -31,12 +38,26 @@ def normalised(template: dict[str, Any]) -> Any:
     ("stack", "context"),
     [
         ("TrainingDataLake", SMALL),
-        ("TrainingStorage", SMALL),
+        ("TrainingStorage", FOUR),
+        ("TrainingStorage", FOUR | EC2),
         ("TrainingStorage", ISOLATED),
         ("TrainingStorage", DEFAULT),
+        ("TrainingStorage", DEFAULT | EC2),
         ("TrainingStorage", MIXED),
+        ("TrainingStorage", MIXED | EC2),
+        ("TrainingStorage", BLOCKS),
     ],
-    ids=["lake", "8", "8-isolated", "256", "1200-mixed"],
+    ids=[
+        "lake",
+        "4",
+        "4-ec2",
+        "8-isolated",
+        "256",
+        "256-ec2",
+        "1200-mixed",
+        "1200-mixed-ec2",
+        "192-in-capacity-blocks",
+    ],
 )
 def test_the_template_is_as_last_reviewed(
     synthesize: Callable[..., dict[str, Any]], snapshot: SnapshotAssertion, stack: str, context: dict[str, str]
