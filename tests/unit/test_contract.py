@@ -200,6 +200,15 @@ def test_the_cache_is_bounded_by_a_quarter_of_the_disks_and_by_the_data_set() ->
     assert contract(instances=8, dataset_gib=1e6)["mountpoint"]["cache_gib"] == int(disks * 0.95 / 4)
 
 
+def test_scratch_tells_the_disks_that_a_node_should_find() -> None:
+    assert contract(instances=8)["scratch"] == {"path": "/scratch", "local_nvme_gb": 30400}
+
+
+def test_whole_numbers_are_written_as_such() -> None:
+    text = json.dumps(contract(instances=256)["checkpoints"])
+    assert '"durable_interval_minutes": 360,' in text
+
+
 def test_express_is_the_shared_cache_where_the_plan_has_it() -> None:
     assert of_job(JOBS["1000-object"])["mountpoint"]["express_cache_bucket"] == EXPRESS
     assert of_job(JOBS["256"])["mountpoint"]["express_cache_bucket"] is None

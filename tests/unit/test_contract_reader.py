@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -208,6 +209,17 @@ def test_variables_need_no_quotes_in_a_shell_and_are_names(job: dict[str, str]) 
     for name, value in environment(StorageContract.from_dict(of_job(job))).items():
         assert re.fullmatch(r"TRAINING_STORAGE_[A-Z0-9_]+", name)
         assert value == "" or shlex.quote(value) == value
+
+
+def test_the_node_kit_writes_the_same_variables(job: dict[str, str]) -> None:
+    kit = runpy.run_path(str(ROOT / "constructs/training_storage/node_kit/lib/contract_env.py"))
+    document = json.loads(json.dumps(of_job(job)))
+    written = dict(kit["variables"](document))
+    absent = {f"TRAINING_STORAGE_{name.upper()}" for name in ("lustre", "s3_express") if document[name] is None}
+    known = environment(StorageContract.from_dict(document))
+    assert {name: value for name, value in written.items() if name not in absent} == {
+        name: value for name, value in known.items() if name in written or value
+    }
 
 
 def test_no_variable_takes_the_name_of_the_one_that_names_the_file(document: dict[str, Any]) -> None:

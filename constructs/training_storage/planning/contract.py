@@ -169,7 +169,7 @@ def storage_contract(
             "cache_gib": _cache_gib(instance, dataset_gib=job.dataset_gib),
             "express_cache_bucket": deployed.directory_bucket,
         },
-        "scratch": {"path": SCRATCH_PATH},
+        "scratch": {"path": SCRATCH_PATH, "local_nvme_gb": instance.local_nvme_gb},
         "loader": _loader(plan, instance),
         "checkpoints": _checkpoints(plan, deployed, checkpoints),
         "cluster": {"engine": engine, "metric_namespace": METRIC_NAMESPACE},
@@ -314,10 +314,15 @@ def _checkpoints(plan: StoragePlan, deployed: DeployedValues, folder: str) -> di
         "uri": None if hot == LUSTRE else uri,
         "local_path": f"{SCRATCH_PATH}/checkpoints",
         "mode": job.checkpoint_mode,
-        "interval_minutes": plan.demand.checkpoint_interval_minutes,
-        "size_gib": plan.demand.checkpoint_size_gib,
+        "interval_minutes": _number(plan.demand.checkpoint_interval_minutes),
+        "size_gib": _number(plan.demand.checkpoint_size_gib),
         "kept": kept,
         "durable_uri": durable,
-        "durable_interval_minutes": job.durable_interval_minutes,
+        "durable_interval_minutes": _number(job.durable_interval_minutes),
         "durable_kept": job.durable_checkpoints_kept,
     }
+
+
+def _number(value: float | None) -> float | None:
+    """Return a whole number as one: a shell reckons with 360, not with 360.0."""
+    return int(value) if value is not None and float(value).is_integer() else value

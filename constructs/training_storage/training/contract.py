@@ -94,9 +94,10 @@ class Mountpoint:
 
 @dataclass(frozen=True)
 class Scratch:
-    """Local disks of the node, or a folder of its root volume; gone with the node."""
+    """Local disks of the node, or a folder of its root volume (`local_nvme_gb` is 0); gone with the node."""
 
     path: str
+    local_nvme_gb: int
 
 
 @dataclass(frozen=True)
@@ -276,7 +277,8 @@ def _text(value: Any) -> str:  # noqa: ANN401 -- a JSON scalar
         return ""
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{value:.15g}" if isinstance(value, float) else str(value)
+    whole = isinstance(value, float) and value.is_integer()
+    return str(int(value) if whole else value)
 
 
 def _check_version(values: Mapping[str, Any], source: str) -> None:
