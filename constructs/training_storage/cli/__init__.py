@@ -21,6 +21,7 @@ _VERBS = {
     "prices": "read today's prices into a file that plans take",
     "check": "check templates, cloud assemblies and plans against what AWS accepts",
     "archive": "bring the checkpoints worth keeping into the lake",
+    "status": "show what stands, what it costs, and what would be lost if it were destroyed now",
     "release": "free the space of files that are in the lake already; deletes nothing",
 }
 _BAD_INPUT, _NO_TIER = 2, 3

@@ -103,6 +103,6 @@ def why(error: Exception, *, action: str) -> str:
         return f"{action.split(':', maxsplit=1)[0]} cannot be reached in this Region"
     if isinstance(error, ClientError):
         answer = error.response["Error"]
-        text = " ".join(str(answer.get("Message", "")).split())
-        return f"{action} answered {answer.get('Code')}: {text}"
+        text = " ".join(str(answer.get("Message", "")).split()).rstrip(".")
+        return f"{action} answered {answer.get('Code')}{f': {text}' if text else ''}"
     return f"{action} could not be called ({' '.join(str(error).split())})"
