@@ -37,7 +37,10 @@ done
 copy() {
   local file
   for file in "${kit}/$1"/*; do
-    if [[ -f "$file" ]]; then put_file "$3/${file##*/}" "$2" <"$file"; fi
+    if [[ -f "$file" ]] && ! cmp --silent "$file" "$3/${file##*/}"; then
+      # A new file takes the name: a script that runs goes on as it was.
+      install -D --mode="$2" "$file" "$3/${file##*/}"
+    fi
   done
   for file in "$3"/*; do
     if [[ -f "$file" && ! -e "${kit}/$1/${file##*/}" ]]; then rm "$file"; fi
@@ -45,11 +48,11 @@ copy() {
 }
 
 mkdir --parents "${KIT_ETC}/drain.d" "$KIT_RUN" "$KIT_STATE"
-copy lib 0644 "${KIT_HOME}/lib" >/dev/null
-copy engines 0644 "${KIT_HOME}/engines" >/dev/null
-copy scripts 0755 "${KIT_HOME}/scripts" >/dev/null
-copy checks 0755 "${KIT_HOME}/checks" >/dev/null
-copy samples 0755 "${KIT_ROOT}/usr/local/share/training-storage" >/dev/null
+copy lib 0644 "${KIT_HOME}/lib"
+copy engines 0644 "${KIT_HOME}/engines"
+copy scripts 0755 "${KIT_HOME}/scripts"
+copy checks 0755 "${KIT_HOME}/checks"
+copy samples 0755 "${KIT_ROOT}/usr/local/share/training-storage"
 put_file "${KIT_ROOT}/usr/local/bin/training-storage-ready" 0755 <"${kit}/scripts/ready.sh" >/dev/null
 printf '%s=%q\n' KIT_PARAMETER "$parameter" KIT_REGION "$region" KIT_JOB "$job" KIT_ENGINE "$engine" \
   KIT_ROLE "$role" KIT_PURCHASE "$purchase" KIT_RESERVATIONS "$reservations" |
@@ -61,7 +64,7 @@ units="${KIT_ROOT}/etc/systemd/system"
 changed="$(
   for file in "${kit}"/systemd/*; do put_file "${units}/${file##*/}" 0644 <"$file"; done
   # Mountpoint's memory: 5 % of this node's, at least 2 GiB. Without a bound its memory grows with the open files.
-  awk '/^MemTotal:/ { mib = int($2 / 1024 / 20); printf "[Service]\nMemoryMax=%dM\n", mib > 2048 ? mib : 2048 }' \
+  awk '/^MemTotal:/ { mib = int($2 / 1024 / 20); printf "[Service]\nMemoryMax=%dM\n", (mib > 2048 ? mib : 2048) }' \
     "${KIT_ROOT}/proc/meminfo" | put_file "${units}/training-storage-mountpoint.service.d/memory.conf" 0644
 )"
 if [[ -n "$changed" ]]; then systemctl daemon-reload; fi

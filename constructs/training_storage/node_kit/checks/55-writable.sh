@@ -10,7 +10,7 @@ load_contract
 checked=""
 while read -r folder; do
   [[ "$folder" == "$LUSTRE_PATH"/* ]] || continue
-  # In checkpoints alone: files in the other folders would be exported to the lake.
+  # One is enough. Checkpoints come first: what is in the other folders is exported to the lake by itself.
   [[ -z "$checked" ]] || break
   file="${KIT_ROOT}${folder}/.training-storage-check.$(hostname --short)"
   if ! timeout --kill-after=5 60 touch "$file" || ! timeout --kill-after=5 60 rm "$file"; then

@@ -21,7 +21,11 @@ for file in "${KIT_HOME}"/checks/*.sh; do
   name="${file##*/[0-9][0-9]-}"
   name="${name%.sh}"
   blocked=""
-  read -r -a all_needed <<<"$(sed --quiet 's/^# Needs: //p' "$file")"
+  all_needed=()
+  while read -r line; do
+    if [[ "$line" == "# Needs: "* ]]; then read -r -a all_needed <<<"${line#"# Needs: "}"; fi
+    [[ "$line" == "#"* ]] || break
+  done <"$file"
   for needed in "${all_needed[@]}"; do
     if [[ "$failed" == *" ${needed} "* ]]; then blocked="$needed"; fi
   done

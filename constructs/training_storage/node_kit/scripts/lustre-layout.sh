@@ -15,7 +15,11 @@ mounted "$LUSTRE_PATH" >/dev/null || fail "${LUSTRE_PATH} is not mounted"
 # stripe up to 100 MiB, 8 up to 10 GiB, 16 up to 100 GiB, then 32. A large checkpoint file is then written by many
 # servers. Set where it is missing, so that a file system with an older or changed default keeps the plan's promise.
 stripes="1 8 16 32"
-layout() { lfs getstripe --directory "$1" | awk '/stripe_count:/ { printf "%s%s", gap, $NF; gap = " " }'; }
+layout() {
+  lfs getstripe --directory "$1" | awk '{
+    for (i = 1; i < NF; i++) if ($i ~ /stripe_count:$/) { printf "%s%s", gap, $(i + 1); gap = " " }
+  }'
+}
 
 while read -r folder; do
   [[ "$folder" == "$LUSTRE_PATH"/* ]] || continue

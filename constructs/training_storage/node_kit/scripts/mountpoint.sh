@@ -50,7 +50,7 @@ mkdir --parents "$target" "$cache"
 find "$cache" -xdev -mindepth 1 -delete
 
 options=(--read-only --allow-other --region "$TRAINING_STORAGE_REGION" --cache "$cache")
-options+=(--max-cache-size "$((TRAINING_STORAGE_MOUNTPOINT_CACHE_GIB * 1024))")
+options+=(--max-cache-size "$((${TRAINING_STORAGE_MOUNTPOINT_CACHE_GIB%.*} * 1024))")
 if [[ -n "${TRAINING_STORAGE_MOUNTPOINT_EXPRESS_CACHE_BUCKET:-}" ]]; then
   options+=(--cache-xz "$TRAINING_STORAGE_MOUNTPOINT_EXPRESS_CACHE_BUCKET")
 fi
