@@ -1,0 +1,35 @@
+"""One local AWS for the tests of this folder, with a bucket for each test."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+from training_storage.testing.local_aws import LocalAws
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="session")
+def training_aws() -> Iterator[LocalAws]:
+    pytest.importorskip("ministack", reason="pip install 'training-storage[local-aws]'")
+    with LocalAws.start() as aws:
+        yield aws
+
+
+@pytest.fixture
+def aws_environment(training_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> LocalAws:
+    """The local AWS, which this process's SDKs reach by their environment."""
+    for name, value in training_aws.settings().items():
+        monkeypatch.setenv(name, value)
+    return training_aws
+
+
+@pytest.fixture
+def bucket(aws_environment: LocalAws) -> str:
+    name = f"training-{uuid.uuid4().hex[:12]}"
+    aws_environment.client("s3").create_bucket(Bucket=name)
+    return name

@@ -1,0 +1,481 @@
+"""Publishing and restoring: what each promises when all goes well, and when something does not."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.training.checkpoint_support import PART, content, files_of, s3_place, saved
+from training_storage.checkpoint_format import MARKER_NAME, POINTER_NAME, read_marker, read_pointer
+from training_storage.planning.errors import InvalidJobError
+from training_storage.training.checkpoint_errors import (
+    CheckpointError,
+    DamagedError,
+    DeadlineError,
+    DifferentContentError,
+    NoCheckpointError,
+    SourceChangedError,
+)
+from training_storage.training.checkpoint_path_place import PathPlace
+from training_storage.training.checkpoint_scan import State, newest_first
+from training_storage.training.publish import publish
+from training_storage.training.publish_source import SourceParts, source_files
+from training_storage.training.restore import restore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from training_storage.training.checkpoint_place import Place
+
+
+@pytest.fixture(params=["s3", "path"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "path":
+        return PathPlace(tmp_path / "lustre")
+    return s3_place(request.getfixturevalue("bucket"))
+
+
+def pointer(place: Place) -> tuple[str, int]:
+    found = place.read(POINTER_NAME)
+    assert found is not None
+    read = read_pointer(found.data)
+    return read.checkpoint, read.step
+
+
+def replace(place: Place, key: str, data: bytes) -> None:
+    place.delete(key)
+    assert place.create(key, data)
+
+
+def test_a_published_checkpoint_comes_back_byte_for_byte(place: Place, tmp_path: Path) -> None:
+    sizes = {"model.pt": 3000, "deep/er/optimizer.pt": 2 * PART + 7, "empty": 0, ".hidden": 4}
+    folder = saved(tmp_path / "local", 1200, sizes)
+    published = publish(folder, place)
+    assert (published.step, published.complete, published.latest_moved) == (1200, True, True)
+    assert (published.files, published.bytes, published.already_there) == (4, sum(sizes.values()), 0)
+    assert pointer(place) == ("step-0000001200", 1200)
+    restored = restore(place, tmp_path / "back")
+    assert files_of(restored.folder) == files_of(folder)
+    assert (restored.name, restored.step, restored.read_bytes) == ("step-0000001200", 1200, sum(sizes.values()))
+    assert restored.checked
+    assert restored.passed_over == ()
+
+
+def test_the_marker_names_every_file_with_size_and_checksum(place: Place, tmp_path: Path) -> None:
+    folder = saved(tmp_path, 7)
+    publish(folder, place)
+    found = place.read(f"{folder.name}/{MARKER_NAME}")
+    assert found is not None
+    marker = read_marker(found.data)
+    assert {file.path: file.bytes for file in marker.files} == {
+        path: len(data) for path, data in files_of(folder).items()
+    }
+    assert all(file.checksum is not None and file.checksum.algorithm == "sha256" for file in marker.files)
+
+
+def test_the_same_content_may_be_published_again_and_nothing_is_written(place: Place, tmp_path: Path) -> None:
+    folder = saved(tmp_path, 5)
+    publish(folder, place)
+    before = {name: state.modified for name, state in place.files(folder.name).items()}
+    again = publish(folder, place)
+    assert (again.already_there, again.complete, again.latest_moved) == (3, True, True)
+    assert {name: state.modified for name, state in place.files(folder.name).items()} == before
+
+
+def test_what_was_published_before_a_crash_is_kept_and_the_rest_is_added(place: Place, tmp_path: Path) -> None:
+    folder = saved(tmp_path, 5)
+    assert place.create(f"{folder.name}/model.pt", (folder / "model.pt").read_bytes())
+    published = publish(folder, place)
+    assert published.already_there == 1
+    assert files_of(restore(place, tmp_path / "back").folder) == files_of(folder)
+
+
+@pytest.mark.parametrize("size", [3000, 2999], ids=["same-size", "other-size"])
+def test_another_content_under_the_same_name_is_an_error_that_names_it(place: Place, tmp_path: Path, size: int) -> None:
+    folder = saved(tmp_path, 5)
+    other = content(6, "model.pt", size)
+    assert place.create(f"{folder.name}/model.pt", other)
+    with pytest.raises(DifferentContentError, match=r"rank 0: .*step-0000000005/model\.pt exists with another content"):
+        publish(folder, place)
+    assert bytes(place.read_range(f"{folder.name}/model.pt", 0, size)) == other
+    assert place.read(f"{folder.name}/{MARKER_NAME}") is None
+    assert place.read(POINTER_NAME) is None
+
+
+def test_another_content_of_a_large_file_is_never_replaced(place: Place, tmp_path: Path) -> None:
+    folder = saved(tmp_path, 5, {"large.pt": 2 * PART})
+    key = f"{folder.name}/large.pt"
+    theirs = b"x" * 2 * PART
+
+    class Late:
+        """Lists nothing, as if the other one's file appeared after the look."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(place, name)
+
+        looks = 0
+
+        def files(self, name: str) -> Any:
+            self.looks += 1
+            if self.looks == 1:
+                found = place.files(name)
+                assert place.create(key, theirs)
+                return found
+            return place.files(name)
+
+    with pytest.raises(DifferentContentError, match=r"large\.pt"):
+        publish(folder, Late())
+    assert bytes(place.read_range(key, 0, len(theirs))) == theirs
+
+
+def test_a_finished_checkpoint_is_not_extended_by_another_folder_of_its_name(place: Place, tmp_path: Path) -> None:
+    publish(saved(tmp_path / "a", 5), place)
+    other = saved(tmp_path / "b", 5, {"model.pt": 3000, "more.pt": 10})
+    with pytest.raises(DifferentContentError, match=r"more\.pt"):
+        publish(other, place)
+
+
+def test_latest_never_goes_back(place: Place, tmp_path: Path) -> None:
+    publish(saved(tmp_path, 200), place)
+    older = publish(saved(tmp_path, 100), place)
+    assert (older.complete, older.latest_moved) == (True, False)
+    assert pointer(place)[1] == 200
+
+
+def test_restore_takes_the_newest_complete_one_and_says_what_it_passed_over(place: Place, tmp_path: Path) -> None:
+    publish(saved(tmp_path, 100), place)
+    place.create("step-0000000200/model.pt", b"half of it")
+    restored = restore(place, tmp_path / "back")
+    assert restored.step == 100
+    assert [(one.name, "no end mark" in one.why) for one in restored.passed_over] == [("step-0000000200", True)]
+
+
+def test_restore_does_not_trust_the_pointer(place: Place, tmp_path: Path) -> None:
+    publish(saved(tmp_path, 100), place)
+    found = place.read(POINTER_NAME)
+    assert found is not None
+    lie = {"schema_version": 1, "checkpoint": "step-0000000900", "step": 900}
+    assert place.swap(POINTER_NAME, json.dumps(lie).encode(), version=found.version)
+    place.create("step-0000000900/model.pt", b"half of it")
+    assert restore(place, tmp_path / "back").step == 100
+
+
+@pytest.mark.parametrize("damage", ["flipped", "shorter", "missing"])
+def test_a_damaged_checkpoint_is_passed_over_for_the_next_older_one(place: Place, tmp_path: Path, damage: str) -> None:
+    publish(saved(tmp_path, 100), place)
+    newest = saved(tmp_path, 200)
+    publish(newest, place)
+    key = f"{newest.name}/optimizer.pt"
+    data = bytearray((newest / "optimizer.pt").read_bytes())
+    data[1234] ^= 1
+    if damage == "missing":
+        place.delete(key)
+    else:
+        replace(place, key, bytes(data if damage == "flipped" else data[:-1]))
+    restored = restore(place, tmp_path / "back")
+    assert restored.step == 100
+    (passed,) = restored.passed_over
+    assert passed.name == newest.name
+    assert "optimizer.pt" in passed.why
+    assert not (tmp_path / "back" / newest.name / MARKER_NAME).exists()
+    assert not (tmp_path / "back" / newest.name / "optimizer.pt").exists()
+
+
+def test_nothing_complete_and_everything_damaged_are_two_errors(place: Place, tmp_path: Path) -> None:
+    with pytest.raises(NoCheckpointError, match="no complete checkpoint in"):
+        restore(place, tmp_path / "back")
+    folder = saved(tmp_path, 100)
+    publish(folder, place)
+    replace(place, f"{folder.name}/model.pt", bytes(3000))
+    with pytest.raises(DamagedError, match=r"every complete checkpoint .* is damaged.*model\.pt"):
+        restore(place, tmp_path / "back")
+
+
+def test_files_that_are_there_and_true_are_not_read_again_and_others_are(place: Place, tmp_path: Path) -> None:
+    folder = saved(tmp_path, 100)
+    publish(folder, place)
+    first = restore(place, tmp_path / "back")
+    assert restore(place, tmp_path / "back").read_bytes == 0
+    (first.folder / "model.pt").write_bytes(bytes(3000))
+    (first.folder / "rng.json").unlink()
+    again = restore(place, tmp_path / "back")
+    assert again.read_bytes == 3010
+    assert files_of(again.folder) == files_of(folder)
+
+
+def test_a_part_of_a_checkpoint_does_not_look_like_a_whole_one(place: Place, tmp_path: Path) -> None:
+    folder = saved(tmp_path, 100)
+    publish(folder, place)
+    part = restore(place, tmp_path / "back", files=["model*"])
+    assert list(files_of(part.folder)) == ["model.pt"]
+    (found,) = newest_first(PathPlace(tmp_path / "back"))
+    assert found.state == State.INCOMPLETE
+    with pytest.raises(InvalidJobError, match="files must match"):
+        restore(place, tmp_path / "back", files=["nothing*"])
+
+
+def test_processes_of_one_node_share_one_download(place: Place, tmp_path: Path) -> None:
+    folder = saved(tmp_path, 100)
+    publish(folder, place)
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(restore(place, tmp_path / "back"))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(one.read_bytes for one in found) == sum(map(len, files_of(folder).values()))
+    assert {one.folder for one in found} == {tmp_path / "back" / folder.name}
+
+
+def test_the_newest_of_several_places_wins_and_the_first_of_equal_ones(tmp_path: Path) -> None:
+    fast, lake = PathPlace(tmp_path / "fast"), PathPlace(tmp_path / "lake")
+    for step, target in ((100, fast), (100, lake), (300, lake)):
+        publish(saved(tmp_path, step), target)
+    assert restore([fast, lake], tmp_path / "a").place == lake.uri
+    lake.delete("step-0000000300/model.pt")
+    older = restore([lake, fast], tmp_path / "b")
+    assert (older.place, older.step) == (lake.uri, 100)
+    assert restore([fast, lake], tmp_path / "c").place == fast.uri
+
+
+def test_lustre_is_checked_in_place_without_a_copy(tmp_path: Path) -> None:
+    lustre = PathPlace(tmp_path / "lustre")
+    publish(saved(tmp_path, 100), lustre)
+    assert restore(lustre).folder == tmp_path / "lustre" / "step-0000000100"
+
+
+def test_an_object_store_needs_a_folder_to_restore_into(bucket: str) -> None:
+    with pytest.raises(InvalidJobError, match="into must name a local folder"):
+        restore(s3_place(bucket))
+
+
+def test_a_name_without_a_number_takes_its_turn_by_its_marker(place: Place, tmp_path: Path) -> None:
+    publish(saved(tmp_path, 100), place)
+    publish(saved(tmp_path, 500, name="the-good-one"), place, step=500)
+    assert restore(place, tmp_path / "back").name == "the-good-one"
+
+
+@pytest.mark.parametrize(
+    ("trackers", "name"),
+    [
+        ({"latest_checkpointed_iteration.txt": "1200"}, "iter_0001200"),
+        ({"latest": "global_step1200\n"}, "global_step1200"),
+        ({}, "dcp-1200"),
+    ],
+    ids=["megatron", "deepspeed", "dcp"],
+)
+def test_folders_that_frameworks_finished_are_restored_with_sizes_only(
+    place: Place, tmp_path: Path, trackers: dict[str, str], name: str
+) -> None:
+    for path, text in ({**trackers, f"{name}/mp_rank_00/model.pt": "weights", f"{name}/.metadata": "m"}).items():
+        if trackers and path.endswith(".metadata"):
+            continue
+        assert place.create(path, text.encode())
+    restored = restore(place, tmp_path / "back")
+    assert (restored.name, restored.step, restored.checked) == (name, 1200, False)
+    assert (restored.folder / "mp_rank_00" / "model.pt").read_text() == "weights"
+
+
+def test_the_end_mark_of_a_framework_goes_up_after_every_other_file(place: Place, tmp_path: Path) -> None:
+    folder = saved(tmp_path, 100, {".metadata": 10, "__0_0.distcp": 100, "__1_0.distcp": 90})
+    order: list[str] = []
+
+    class Watched:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(place, name)
+
+        def create(self, key: str, data: bytes) -> bool:
+            order.append(key.partition("/")[2])
+            return place.create(key, data)
+
+    publish(folder, Watched())  # type: ignore[arg-type]
+    assert order.index(".metadata") == 2
+    assert order[3] == MARKER_NAME
+
+
+class Failing:
+    """A place that fails in the middle of one of its writes."""
+
+    def __init__(self, place: Place, *, fails: int) -> None:
+        self._place, self._fails, self._writes = place, fails, itertools.count()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._place, name)
+
+    def create(self, key: str, data: bytes) -> bool:
+        self._count(key)
+        return self._place.create(key, data)
+
+    def create_from_parts(self, key: str, parts: Any, *, send: Any) -> bool:
+        def broken() -> Iterator[bytes]:
+            for number, part in enumerate(parts):
+                if number == 1:
+                    self._count(key)
+                yield part
+
+        return self._place.create_from_parts(key, broken(), send=send)  # type: ignore[arg-type]
+
+    def swap(self, key: str, data: bytes, *, version: str | None) -> bool:
+        self._count(key)
+        return self._place.swap(key, data, version=version)
+
+    def _count(self, key: str) -> None:
+        if next(self._writes) == self._fails:
+            raise ZeroDivisionError(key)
+
+
+FILES, END_MARK, MARKER, POINTER = (0, 1, 2), 3, 4, 5
+
+
+@pytest.mark.parametrize("fails", [*FILES, END_MARK, MARKER, POINTER])
+def test_an_exception_in_any_write_leaves_nothing_that_looks_complete_and_is_not(
+    place: Place, tmp_path: Path, fails: int
+) -> None:
+    publish(saved(tmp_path, 100), place)
+    folder = saved(tmp_path, 200, {"model.pt": 3000, "large.pt": 2 * PART, ".metadata": 20, "rng.json": 5})
+    with pytest.raises(ZeroDivisionError):
+        publish(folder, Failing(place, fails=fails))  # type: ignore[arg-type]
+    # The framework's end mark and our marker each say the truth: every file is there before them.
+    step = 200 if fails in (MARKER, POINTER) else 100
+    complete = [found.step for found in newest_first(place) if found.state == State.COMPLETE]
+    assert complete == [200, 100][-len(complete) :]
+    assert complete[0] == step
+    assert pointer(place)[1] == 100
+    restored = restore(place, tmp_path / "back")
+    assert files_of(restored.folder) == files_of(tmp_path / restored.name)
+    # The same folder can be published afterwards.
+    assert publish(folder, place).latest_moved
+    assert restore(place, tmp_path / "again").step == 200
+
+
+def test_nothing_of_a_failed_upload_in_parts_stays(bucket: str, tmp_path: Path, aws_environment: Any) -> None:
+    place = s3_place(bucket)
+    folder = saved(tmp_path, 200, {"large.pt": 3 * PART})
+
+    class Cut(SourceParts):
+        def __iter__(self) -> Any:
+            for number, part in enumerate(super().__iter__()):
+                if number == 2:
+                    raise ZeroDivisionError
+                yield part
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("training_storage.training.publish_transfer.SourceParts", Cut)
+        with pytest.raises(ZeroDivisionError):
+            publish(folder, place)
+    assert place.files(folder.name) == {}
+    uploads = aws_environment.client("s3").list_multipart_uploads(Bucket=bucket)
+    assert uploads.get("Uploads", []) == []
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_published(place: Place, tmp_path: Path) -> None:
+    folder = saved(tmp_path, 100)
+    (file,) = source_files(folder, ["model.pt"])
+    os.truncate(folder / "model.pt", 2000)
+    with pytest.raises(SourceChangedError, match=r"model\.pt changed while it was published"):
+        list(SourceParts(file, part_bytes=1000))
+
+
+def test_a_local_checkpoint_that_is_not_what_its_own_marker_says_is_not_published(place: Place, tmp_path: Path) -> None:
+    lustre = PathPlace(tmp_path / "lustre")
+    publish(saved(tmp_path, 100), lustre)
+    folder = tmp_path / "lustre" / "step-0000000100"
+    (folder / "model.pt").write_bytes(bytes(3000))
+    with pytest.raises(SourceChangedError, match=r"model\.pt has another checksum"):
+        publish(folder, place)
+    (folder / "model.pt").unlink()
+    with pytest.raises(SourceChangedError, match=r"model\.pt is missing"):
+        publish(folder, place)
+
+
+def test_ranks_publish_their_own_files_and_rank_0_finishes(place: Place, tmp_path: Path) -> None:
+    folders = [
+        saved(
+            tmp_path / f"node-{rank}", 100, {f"__{rank}_0.distcp": 1000 + rank} | ({".metadata": 9} if not rank else {})
+        )
+        for rank in range(3)
+    ]
+    for rank in (2, 1):
+        assert not publish(folders[rank], place, rank=rank, ranks=3).complete
+    with pytest.raises(NoCheckpointError):
+        restore(place, tmp_path / "early")
+    assert publish(folders[0], place, rank=0, ranks=3).complete
+    restored = restore(place, tmp_path / "back")
+    assert restored.files == 4
+    assert files_of(restored.folder) == {name: data for folder in folders for name, data in files_of(folder).items()}
+
+
+def test_rank_0_waits_for_the_others_and_names_who_is_missing(place: Place, tmp_path: Path) -> None:
+    publish(saved(tmp_path / "1", 100, {"b": 5}), place, rank=1, ranks=4)
+    with pytest.raises(DeadlineError, match=r"rank 0: .*step-0000000100/ .*no record of rank 2, 3 \(2 of 4 ranks\)"):
+        publish(saved(tmp_path / "0", 100, {"a": 5}), place, rank=0, ranks=4, timeout_seconds=0.3)
+    assert place.read(f"step-0000000100/{MARKER_NAME}") is None
+
+
+def test_a_barrier_of_the_caller_is_passed_after_the_upload(place: Place, tmp_path: Path) -> None:
+    barrier = threading.Barrier(2, timeout=20)
+    folders = [saved(tmp_path / str(rank), 100, {f"rank-{rank}": 100}) for rank in range(2)]
+    done: dict[int, bool] = {}
+
+    def run(rank: int) -> None:
+        done[rank] = publish(folders[rank], place, rank=rank, ranks=2, barrier=barrier.wait).complete
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert done == {0: True, 1: False}
+
+
+def test_ranks_with_two_contents_of_one_file_are_named(place: Place, tmp_path: Path) -> None:
+    publish(saved(tmp_path / "1", 100, {"shared": 5}), place, rank=1, ranks=2)
+    other = saved(tmp_path / "0", 100, {"own": 5})
+    (other / "shared").write_bytes(b"other")
+    with pytest.raises(DifferentContentError, match="shared"):
+        publish(other, place, rank=0, ranks=2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda _: {"step": 6}, "step must be the number at the end"),
+        (lambda _: {"rank": 2, "ranks": 2}, r"rank must be from 0 to ranks - 1, got: rank 2 of 2"),
+        (lambda _: {"files": ["*.bin"]}, r"must hold files that match \*\.bin"),
+        (lambda _: {"timeout_seconds": 0}, "timeout_seconds must be above 0"),
+        (lambda folder: (folder / "a b\n").write_bytes(b"x") and {}, "must be named with letters"),
+    ],
+)
+def test_bad_arguments_are_named(
+    place: Place, tmp_path: Path, change: Callable[[Path], dict[str, Any]], message: str
+) -> None:
+    folder = saved(tmp_path, 5)
+    with pytest.raises(InvalidJobError, match=message):
+        publish(folder, place, **change(folder))
+
+
+def test_a_pointer_that_is_none_is_never_replaced(place: Place, tmp_path: Path) -> None:
+    place.prepare_writing(largest_bytes=1)
+    assert place.create(POINTER_NAME, b"{")
+    with pytest.raises(CheckpointError, match=r"latest\.json must be whole JSON.*delete it"):
+        publish(saved(tmp_path, 5), place)
+    assert restore(place, tmp_path / "back").step == 5
+
+
+def test_unusual_file_names_are_the_same_keys_for_small_and_large_files(
+    bucket: str, tmp_path: Path, aws_environment: Any
+) -> None:
+    place = s3_place(bucket)
+    names = {"a b (1)+=,;@&$!'.pt": 20, "große Datei.pt": PART + 1}
+    folder = saved(tmp_path, 5, names)
+    publish(folder, place)
+    listed = aws_environment.client("s3").list_objects_v2(Bucket=bucket, Prefix="checkpoints/job/step-0000000005/")
+    keys = {entry["Key"].rpartition("/")[2] for entry in listed["Contents"]}
+    assert keys == {*names, MARKER_NAME}
+    assert files_of(restore(place, tmp_path / "back").folder) == files_of(folder)
