@@ -6,6 +6,7 @@ to anything but a loopback endpoint.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -130,7 +131,31 @@ def show_what_stands(endpoint: str) -> list[dict[str, Any]]:
             f"cluster {group['AutoScalingGroupName']}: {group['DesiredCapacity']} of {group['MaxSize']} nodes running"
             " (starting them is an act of its own)"
         )
+    show_slurm(endpoint)
     return systems
+
+
+def show_slurm(endpoint: str) -> None:
+    """Print the node groups of AWS PCS and the way in, from what CloudFormation has deployed."""
+    cloudformation = client(endpoint, "cloudformation")
+    standing = {
+        resource["LogicalResourceId"]
+        for resource in cloudformation.describe_stack_resources(StackName=STACK)["StackResources"]
+        if resource["ResourceType"] == "AWS::PCS::ComputeNodeGroup" and resource["ResourceStatus"] == "CREATE_COMPLETE"
+    }
+    template = cloudformation.get_template(StackName=STACK)["TemplateBody"]
+    resources = (json.loads(template) if isinstance(template, str) else template)["Resources"]
+    for identifier in sorted(standing):
+        group = resources[identifier]["Properties"]
+        scaling = group["ScalingConfiguration"]
+        say(
+            f"Slurm node group {group['Name']}: {scaling['MinInstanceCount']} to {scaling['MaxInstanceCount']} nodes"
+            f" of {group['InstanceConfigs'][0]['InstanceType']}"
+        )
+    outputs = cloudformation.describe_stacks(StackName=STACK)["Stacks"][0]["Outputs"]
+    for output in outputs:
+        if output["OutputKey"] in {"StartSessionCommand", "StartNodesCommand"}:
+            say(f"{output['OutputKey']}: {output['OutputValue']}")
 
 
 def delete_file_system(endpoint: str, identifier: str) -> None:
@@ -169,6 +194,8 @@ def show_what_is_left(endpoint: str) -> int:
     lakes = [b["Name"] for b in s3.list_buckets()["Buckets"] if b["Name"].startswith("training-data-lake-")]
     for lake in lakes:
         say(f"data lake s3://{lake}: still there, versioning {s3.get_bucket_versioning(Bucket=lake)['Status']}")
+    for home in client(endpoint, "efs").describe_file_systems()["FileSystems"]:
+        say(f"home file system {home['FileSystemId']}: files of people, kept (-c home_file_system_id= brings it back)")
     say(f"stacks: {', '.join(f'{name} ({status})' for name, status in stacks.items())}")
     whole = len(lakes) == 1 and stacks.get("TrainingDataLake") == "CREATE_COMPLETE" and STACK not in stacks
     say("\nThe job is gone, the lake is still there." if whole else "\ndemo: the lake is not as it should be")

@@ -15,6 +15,7 @@ import pytest
 from aws_cdk import App
 
 from app import build
+from training_storage.gpu_cluster import ENGINES
 from training_storage.testing.local_aws import LocalAws
 
 if TYPE_CHECKING:
@@ -65,10 +66,16 @@ class Account:
             deploy = self._cloudformation.update_stack if standing else self._cloudformation.create_stack
             deploy(
                 StackName=stack.stack_name,
-                TemplateBody=json.dumps(stack.template),
+                TemplateURL=self._upload(stack.template),
                 Capabilities=["CAPABILITY_IAM"],
             )
             wait_until(lambda: not any(status.endswith("IN_PROGRESS") for status in self.stacks().values()))
+
+    def _upload(self, template: dict[str, Any]) -> str:
+        """Put a template where the CLI puts it: a request holds no more than 51,200 bytes of it."""
+        bucket, key = "cdk-hnb659fds-assets-000000000000-us-east-1", "template.json"
+        self.aws.client("s3").put_object(Bucket=bucket, Key=key, Body=json.dumps(template).encode())
+        return f"https://s3.us-east-1.amazonaws.com/{bucket}/{key}"
 
     def _publish_assets(self, manifest: Path) -> None:
         s3 = self.aws.client("s3")
@@ -113,6 +120,28 @@ class Account:
         return {
             group["AutoScalingGroupName"]: (group["MinSize"], group["DesiredCapacity"], group["MaxSize"])
             for group in found
+        }
+
+    def outputs(self, stack: str) -> dict[str, str]:
+        (found,) = self._cloudformation.describe_stacks(StackName=stack)["Stacks"]
+        return {output["OutputKey"]: output["OutputValue"] for output in found["Outputs"]}
+
+    def resources(self, stack: str, kind: str) -> list[str]:
+        """Physical ids of what stands of a type."""
+        found = self._cloudformation.list_stack_resources(StackName=stack)["StackResourceSummaries"]
+        return [
+            resource["PhysicalResourceId"]
+            for resource in found
+            if resource["ResourceType"] == kind and resource["ResourceStatus"] in {"CREATE_COMPLETE", "UPDATE_COMPLETE"}
+        ]
+
+    def homes(self) -> dict[str, int]:
+        """Mount targets by file system."""
+        found = self.aws.client("efs").describe_file_systems()["FileSystems"]
+        targets = self.aws.client("efs").describe_mount_targets
+        return {
+            system["FileSystemId"]: len(targets(FileSystemId=system["FileSystemId"])["MountTargets"])
+            for system in found
         }
 
     def delete_file_systems_by_hand(self, stack: str) -> None:
@@ -170,7 +199,14 @@ def test_one_number_brings_lake_and_linked_file_system_and_a_cluster_at_zero(acc
     assert {(link["FileSystemPath"].strip("/"), link["Lifecycle"]) for link in account.links()} == {
         (path, "AVAILABLE") for path in ("datasets", "checkpoints", "logs", "evaluations")
     }
-    assert list(account.groups().values()) == [(0, 0, 256)]
+    # The way in is the login node; the other group waits at zero for a job.
+    outputs = account.outputs("TrainingStorage")
+    assert len(account.resources("TrainingStorage", "AWS::PCS::ComputeNodeGroup")) == 2
+    (cluster,) = account.resources("TrainingStorage", "AWS::PCS::Cluster")
+    assert cluster.endswith(f"cluster/{outputs['ClusterId']}")
+    assert "aws ssm start-session --region us-east-1 --target" in outputs["StartSessionCommand"]
+    assert outputs["StartNodesCommand"] == "sbatch --partition=train --nodes=256 --exclusive JOB.sh"
+    assert account.groups() == {}
     assert account.directory_buckets() == []
 
     # CloudFormation never deletes the file system, and AWS refuses to take its network away from under it.
@@ -185,8 +221,66 @@ def test_one_number_brings_lake_and_linked_file_system_and_a_cluster_at_zero(acc
     assert len(account.lakes()) == 1
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("instances", ["4", "256", "1200"])
+def test_both_engines_stand_at_any_size_and_go_again(
+    account: Account, tmp_path: Path, instances: str, engine: str
+) -> None:
+    account.deploy(tmp_path, instances=instances, engine=engine, egress="isolated")
+    assert account.stacks()["TrainingStorage"] == "CREATE_COMPLETE", account.reasons("TrainingStorage")
+    queues = account.resources("TrainingStorage", "AWS::PCS::Queue")
+    groups = list(account.groups().values())
+    assert (len(queues), groups) == ((1, []) if engine == "pcs" else (0, [(0, 0, int(instances))]))
+    endpoints = account.aws.client("ec2").describe_vpc_endpoints()["VpcEndpoints"]
+    called = {e["ServiceName"].rsplit(".", 1)[-1] for e in endpoints if e["VpcEndpointType"] == "Interface"}
+    assert called == set(ENGINES[engine].node_apis)
+    account.delete_file_systems_by_hand("TrainingStorage")
+    assert account.destroy("TrainingStorage") == ""
+
+
+def test_home_outlives_its_cluster_and_comes_back_in_the_next(account: Account, tmp_path: Path) -> None:
+    before = account.homes()
+    account.deploy(tmp_path / "first", instances="4")
+    home = account.outputs("TrainingStorage")["HomeFileSystemId"]
+    assert home not in before
+    assert account.homes()[home] == 1
+    (system,) = account.aws.client("efs").describe_file_systems(FileSystemId=home)["FileSystems"]
+    assert system["Encrypted"] is True
+    (key,) = account.resources("TrainingDataLake", "AWS::KMS::Key")
+    assert system["KmsKeyId"].endswith(f"key/{key}")
+
+    assert account.destroy("TrainingStorage") == ""
+    # Its files stay; its mount target went, and so the network could go.
+    assert account.homes()[home] == 0
+
+    account.deploy(tmp_path / "second", instances="4", home_file_system_id=home)
+    assert account.stacks()["TrainingStorage"] == "CREATE_COMPLETE"
+    assert account.outputs("TrainingStorage")["HomeFileSystemId"] == home
+    assert account.homes()[home] == 1
+    assert set(account.homes()) == {*before, home}
+    assert account.destroy("TrainingStorage") == ""
+    assert account.homes()[home] == 0
+
+
+def test_three_capacity_blocks_stand_as_three_node_groups_and_a_fourth_leaves_them_alone(
+    account: Account, tmp_path: Path
+) -> None:
+    def blocks(count: int) -> dict[str, str]:
+        ids = ",".join(f"cr-{number:017x}" for number in range(count))
+        return {"instances": str(64 * count), "purchase": "capacity-block", "capacity_reservation_ids": ids}
+
+    account.deploy(tmp_path / "three", **blocks(3))
+    three = account.resources("TrainingStorage", "AWS::PCS::ComputeNodeGroup")
+    assert len(three) == 4  # and the login node's
+    account.deploy(tmp_path / "four", **blocks(4))
+    assert account.stacks()["TrainingStorage"] == "UPDATE_COMPLETE", account.reasons("TrainingStorage")
+    four = account.resources("TrainingStorage", "AWS::PCS::ComputeNodeGroup")
+    assert set(three) < set(four)
+    assert len(four) == 5
+
+
 def test_eight_instances_need_no_file_system(account: Account, tmp_path: Path) -> None:
-    account.deploy(tmp_path, instances="8")
+    account.deploy(tmp_path, instances="8", engine="ec2")
     assert account.stacks()["TrainingStorage"] == "CREATE_COMPLETE"
     assert account.file_systems() == []
     assert account.directory_buckets() == []
