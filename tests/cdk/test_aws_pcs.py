@@ -385,7 +385,7 @@ def run_script(script: str, folder: Path, commands: dict[str, str]) -> subproces
         (fakes / name).chmod(0o755)
     (folder / "etc").mkdir(exist_ok=True)
     (folder / "etc" / "fstab").touch()
-    for path in ("/home", "/run/", "/etc/fstab", "/opt/training-storage", "/usr/local/bin/training"):
+    for path in ("/home", "/run/", "/etc/fstab", "/usr/local/"):
         script = script.replace(path, f"{folder}{path}")
     return subprocess.run(
         ["/bin/bash"],
@@ -481,17 +481,18 @@ def test_slurms_prolog_lets_no_job_on_a_node_that_is_not_ready(
     make(stack, vpc, boot_commands={"compute": ["echo kit"]} if kit else {})
     template = resources(stack)
     settings = template.one("AWS::PCS::Cluster")["Properties"]["SlurmConfiguration"]["SlurmCustomSettings"]
-    assert settings == [{"ParameterName": "Prolog", "ParameterValue": "/opt/training-storage/prolog"}]
+    assert settings == [{"ParameterName": "Prolog", "ParameterValue": "/usr/local/sbin/training-storage-prolog"}]
     script = scripts(user_data(template, node_groups(template)["p5-48xlarge"]))[0]
     fakes = {"mountpoint": "exit 0" if home else "exit 1", "logger": "exit 0"}
+    for folder in ("bin", "sbin"):
+        (tmp_path / "usr" / "local" / folder).mkdir(parents=True)
     assert run_script(script, tmp_path, fakes).returncode == 0
     if gate is not None:
         path = tmp_path / "usr" / "local" / "bin" / "training-storage-ready"
-        path.parent.mkdir(parents=True)
         path.write_text(f"#!/bin/bash\n{gate}\n", encoding="utf-8")
         path.chmod(0o755)
     prolog = subprocess.run(
-        [str(tmp_path / "opt" / "training-storage" / "prolog")],
+        [str(tmp_path / "usr" / "local" / "sbin" / "training-storage-prolog")],
         check=False,
         capture_output=True,
         env={**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"},

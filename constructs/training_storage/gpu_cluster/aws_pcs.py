@@ -34,7 +34,7 @@ __all__ = ["AwsPcsCluster"]
 _ROLE_PATH = "/aws-pcs/"
 _PURCHASE_OPTION = {"on-demand": "ONDEMAND", "spot": "SPOT", "capacity-block": "CAPACITY_BLOCK"}
 _QUEUE = "train"
-_PROLOG = "/opt/training-storage/prolog"
+_PROLOG = "/usr/local/sbin/training-storage-prolog"
 _READINESS_GATE = "/usr/local/bin/training-storage-ready"
 
 
@@ -338,7 +338,6 @@ def _prolog_commands(*, gated: bool) -> list[str]:
     gate = f"exec {_READINESS_GATE}" if gated else f"[ ! -x {_READINESS_GATE} ] || exec {_READINESS_GATE}"
     return [
         "set -euo pipefail",
-        "mkdir -p /opt/training-storage",
         f"cat > {_PROLOG} <<'PROLOG'",
         "#!/bin/bash",
         'mountpoint -q /home || { logger -t training-storage "prolog: /home is not mounted"; exit 1; }',
