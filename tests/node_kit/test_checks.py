@@ -85,7 +85,11 @@ FAULTS: dict[str, tuple[Callable[[Node], object], str, str]] = {
         "efa-used",
         "64 MiB written and read moved 4 messages over EFA and 200 over TCP: the data does not use EFA",
     ),
-    "an NVMe device is gone": (lambda node: node.nvme(7), "nvme", "7 instance-store devices, this node started with 8"),
+    "an NVMe device is gone": (
+        lambda node: node.nvme(7),
+        "nvme",
+        "26600 GB of local NVMe in 7 devices, the instance type has 30400",
+    ),
     "scratch not mounted": (lambda node: node.unmount("/scratch"), "nvme", "/scratch is not mounted"),
     "lake not mounted": (lambda node: node.unmount("/mnt/lake"), "mountpoint", "/mnt/lake is not mounted"),
     "lake writable": (lambda node: remount(node, "/mnt/lake", "|ro,", "|rw,"), "mountpoint", "is not read-only"),
@@ -286,13 +290,18 @@ def test_a_login_node_uses_no_efa_and_is_never_drained(node: Node) -> None:
 
 
 @pytest.mark.parametrize(("devices", "passes"), [(8, True), (7, False), (0, False)])
-def test_a_device_that_is_missing_from_the_start_is_seen_where_the_contract_says_how_much_there_is(
-    node: Node, devices: int, passes: bool
-) -> None:
-    node.contract["scratch"]["local_nvme_gb"] = 30400
+def test_a_device_that_is_missing_from_the_start_is_seen(node: Node, devices: int, passes: bool) -> None:
     node.nvme(devices)
     assert (node.install().returncode == 0) == passes
     assert node.failed_checks == ([] if passes else ["nvme"])
+
+
+def test_a_device_that_goes_is_seen_on_an_instance_type_that_the_contract_says_nothing_of(node: Node) -> None:
+    node.contract["scratch"]["local_nvme_gb"] = 0
+    assert node.install().returncode == 0
+    node.nvme(7)
+    assert node.check("--quick").returncode == 1
+    assert "7 instance-store devices, this node started with 8" in node.slurm[1]
 
 
 def test_hooks_of_an_own_scheduler_hear_of_faults_and_repairs(node: Node) -> None:

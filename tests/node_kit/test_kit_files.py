@@ -17,6 +17,8 @@ from tests.node_kit.conftest import COMMANDS, KIT, unit_file
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.node_kit.conftest import Node
+
 SCRIPTS = sorted([*KIT.rglob("*.sh"), *KIT.rglob("*.sbatch")])
 UNITS = sorted((KIT / "systemd").iterdir())
 
@@ -114,3 +116,26 @@ def test_values_are_data_to_the_shell() -> None:
     helper = runpy.run_path(str(KIT / "lib/contract_env.py"))
     text = helper["render"]({"job": {"name": "$(touch /nowhere) `id` ;"}})
     assert text == "TRAINING_STORAGE_JOB_NAME='$(touch /nowhere) `id` ;'\n"
+
+
+@pytest.mark.parametrize("mounted", [True, False])
+def test_the_sample_batch_script_shows_the_contract_and_checks_the_node(healthy: Node, mounted: bool) -> None:
+    if not mounted:
+        healthy.unmount("/fsx")
+    text = (KIT / "samples/check-storage.sbatch").read_text(encoding="utf-8")
+    for path in ("/etc/training-storage", "/usr/local/bin/training-storage-ready"):
+        text = text.replace(path, f"{healthy.root}{path}")
+    script = healthy.file(
+        "check-storage.sbatch", text.replace("${TRAINING_STORAGE_CHECKPOINTS_PATH%/}", f"{healthy.root}/fsx")
+    )
+    srun = healthy.bin / "srun"
+    srun.write_text(
+        '#!/bin/sh\nshift\nexport SLURM_JOB_ID=1 SLURM_PROCID=0 SLURMD_NODENAME=compute-1\nexec "$@"\n',
+        encoding="utf-8",
+    )
+    srun.chmod(0o755)
+    run = healthy.run(str(script))
+    assert "checkpoints     /fsx/checkpoints/\n" in run.stdout
+    assert (run.returncode == 0) == mounted, run.stderr
+    assert ("compute-1: ready, 42% of checkpoints free" in run.stdout) == mounted
+    assert ("/fsx is not mounted" in run.stderr) != mounted
