@@ -89,7 +89,8 @@ WEAKER: Final = {
         " does not rely on it"
     ),
     "multipart": (
-        "a file larger than one PUT takes (5 GiB on AWS) cannot be published, and each PUT holds its whole file in memory"
+        "a file larger than one PUT takes (5 GiB on AWS) cannot be published, and each PUT holds its whole file in"
+        " memory"
     ),
     "multipart_create_only": (
         "files uploaded in parts are not create-only: the store is asked before the upload is completed, so two"
