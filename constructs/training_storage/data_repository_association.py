@@ -46,6 +46,9 @@ class DataRepositoryAssociation(Construct):
         outlasts the creation.
     imported_file_chunk_size_mib
         1 to 512,000 MiB: how a file is striped when its content is read in; 1,024 if none is given.
+    writable
+        Whether the directory holds what is not in the lake yet, so that `FinalExport` exports it. By default: unless
+        changes flow in only, as they do for data sets.
 
     Raises
     ------
@@ -66,7 +69,13 @@ class DataRepositoryAssociation(Construct):
         export_events: Sequence[str] = (),
         batch_import_metadata_on_create: bool = False,
         imported_file_chunk_size_mib: int | None = None,
+        writable: bool | None = None,
     ) -> None:
+        if file_system.is_gated:
+            raise ConstructError(
+                f"links must be made before the FinalExport of their file system, got: {file_system_path} after it;"
+                " what the gate does not know of would be lost"
+            )
         _require_legal_prefix(prefix)
         _require_list(import_events, "import_events")
         _require_list(export_events, "export_events")
@@ -94,6 +103,7 @@ class DataRepositoryAssociation(Construct):
         self.file_system_path: str = file_system_path
         self.data_lake: DataLakeBase = data_lake
         self.prefix: str = prefix
+        self.writable: bool = (bool(export_events) or not import_events) if writable is None else writable
 
         self._resource = fsx.CfnDataRepositoryAssociation(
             self,

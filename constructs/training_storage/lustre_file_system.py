@@ -20,6 +20,7 @@ from training_storage.validation import is_token, known, refuse, region_of, requ
 
 if TYPE_CHECKING:
     from aws_cdk import aws_kms as kms
+    from constructs import IDependable
 
     from training_storage.data_repository_association import DataRepositoryAssociation
 
@@ -35,7 +36,8 @@ class LustreFileSystem(Construct):
 
     It owns two security groups: its own, and a client group that every node attaches. The rules between them go by
     group id both ways, and the file system waits for every one of them. CloudFormation never deletes the file system
-    or its links once they stand (docs/decisions/0002): both are retained, whatever becomes of the stack.
+    or its links once they stand (docs/decisions/0002): both are retained, whatever becomes of the stack. `FinalExport`
+    deletes them, after their data is in the lake.
 
     Parameters
     ----------
@@ -93,6 +95,8 @@ class LustreFileSystem(Construct):
         Known at deployment.
     links
         The data repository associations made so far.
+    vpc, subnet
+        The network.
 
     Raises
     ------
@@ -157,6 +161,9 @@ class LustreFileSystem(Construct):
         refuse(legality.check_file_system(spec))
         super().__init__(scope, id)
         self.links: list[DataRepositoryAssociation] = []
+        self._gated = False
+        self.vpc: ec2.IVpc = vpc
+        self.subnet: ec2.ISubnet = subnet
         #: The file system as the rules see it; links are checked against it.
         self.spec: legality.FileSystem = spec
         say_unchecked(self, spec.unknown_fields())
@@ -261,6 +268,34 @@ class LustreFileSystem(Construct):
     def lacks(self) -> tuple[str, ...]:
         """What this file system cannot do that PERSISTENT_2 on SSD can, in words."""
         return legality.lacks(self.spec)
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether a `FinalExport` guards it: then it takes no further links."""
+        return self._gated
+
+    def put_behind_gate(self, *, keeper: IDependable, tags: dict[str, str]) -> None:
+        """Leave the deletion of file system and links to a gate, a failed creation's too.
+
+        Parameters
+        ----------
+        keeper
+            What removes a file system that a failed creation leaves; the file system is made after it.
+        tags
+            Tags by which the gate knows file system and links as its own.
+        """
+        self._gated = True
+        for resource in (self._resource, *(link.resource for link in self.links)):
+            for key, value in tags.items():
+                resource.tags.set_tag(key, value)
+            # With RetainExceptOnCreate an update that is rolled back would delete what the gate has refused to.
+            resource.cfn_options.deletion_policy = CfnDeletionPolicy.RETAIN
+        self._resource.node.add_dependency(keeper)
+
+    @property
+    def network(self) -> list[IDependable]:
+        """What the file system's network interfaces sit in: none of it can go before the file system."""
+        return [self.subnet, self.security_group, self.client_security_group, self._rules]
 
     def mount_command(self, directory: str = "/fsx") -> str:
         """Return the command that mounts the file system on a client (options: FSx guide, mounting from EC2)."""

@@ -76,14 +76,27 @@ def find(store: Store, association_id: str) -> Record:
     return record
 
 
-def update(*, record: Record, request: Mapping[str, Any]) -> Record:
+def update(*, store: Store, record: Record, request: Mapping[str, Any], at_once: bool = False) -> Record:
     """Change the chunk size or the policies of an association."""
+    if record["Lifecycle"] != "AVAILABLE":
+        raise bad_request(f"The data repository association is in the {record['Lifecycle']} state.")
     if request.get("ImportedFileChunkSize") is not None:
         record["ImportedFileChunkSize"] = rules.checked_chunk(request["ImportedFileChunkSize"])
     if request.get("S3") is not None:
         kept = {name: policy for name, policy in record["S3"].items() if name not in request["S3"]}
         record["S3"] = {**kept, **rules.checked_policies(request["S3"])}
+    if not at_once:
+        record["Lifecycle"] = "UPDATING"
+        store.later(record, lambda: record.update(Lifecycle="AVAILABLE"))
     return record
+
+
+def seen(store: Store, record: Record) -> Record:
+    """Return an association as it looks from outside: MISCONFIGURED where a test says so."""
+    message = store.misconfiguration(record)
+    if message is None or record["Lifecycle"] != "AVAILABLE":
+        return record
+    return {**record, "Lifecycle": "MISCONFIGURED", "FailureDetails": {"Message": message}}
 
 
 def delete(*, store: Store, record: Record, at_once: bool = False) -> Record:

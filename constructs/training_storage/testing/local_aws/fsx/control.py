@@ -32,7 +32,19 @@ class Control:
     quotas
         Enforced quotas by code; a code that is absent is not enforced.
     files
-        File contents by file-system id and absolute path; an export task writes them to the linked bucket.
+        File contents by file-system id and absolute path; an export task writes those to the linked bucket that are
+        new or changed since the last one. The id "*" means every file system, also those made later; no contents
+        at all forget the id's files.
+    task_seconds
+        How long tasks created from now on are EXECUTING; None for `transition_seconds`.
+    misconfigured
+        Linked paths, each with FSx's message: the link is shown as MISCONFIGURED, and exports of it fail.
+    queue_age_seconds
+        Age of the oldest change that automatic export has queued, as CloudWatch shows it; None for no such metric.
+    client_writes
+        Bytes that clients write every minute, by file-system id, as CloudWatch shows them.
+    denied
+        API operations that the caller may not do, such as "DeleteFileSystem". CloudFormation may do them.
     """
 
     task_outcome: str = "SUCCEED"
@@ -40,6 +52,15 @@ class Control:
     transition_seconds: float = 0.2
     quotas: dict[str, int] = field(default_factory=dict)
     files: dict[str, dict[str, str]] = field(default_factory=dict)
+    task_seconds: float | None = None
+    misconfigured: dict[str, str] = field(default_factory=dict)
+    queue_age_seconds: float | None = None
+    client_writes: dict[str, float] = field(default_factory=dict)
+    denied: list[str] = field(default_factory=list)
+
+    def files_of(self, file_system_id: str) -> dict[str, str]:
+        """Return the contents of a file system by path."""
+        return {**self.files.get("*", {}), **self.files.get(file_system_id, {})}
 
     def apply(self, changes: Mapping[str, Any]) -> None:
         """Set the switches that ``changes`` names.
@@ -60,6 +81,6 @@ class Control:
         for name, value in changes.items():
             if name == "files":
                 for file_system_id, contents in value.items():
-                    self.files.setdefault(file_system_id, {}).update(contents)
+                    self.files[file_system_id] = {**self.files.get(file_system_id, {}), **contents} if contents else {}
             else:
                 setattr(self, name, value)

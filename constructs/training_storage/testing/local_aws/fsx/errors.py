@@ -22,6 +22,15 @@ def bad_request(message: str) -> FsxError:
     return FsxError("BadRequest", message)
 
 
+def denied(operation: str, *, account: str) -> FsxError:
+    """Return the error of a caller whose policies do not allow an operation."""
+    return FsxError(
+        "AccessDeniedException",
+        f"User: arn:aws:sts::{account}:assumed-role/local is not authorized to perform: fsx:{operation}"
+        f" because no identity-based policy allows the fsx:{operation} action",
+    )
+
+
 def not_found(kind: str, identifier: str) -> FsxError:
     """Return the error of a file system, association, task or backup that does not exist.
 

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from training_storage.testing.local_aws.fsx import associations, file_systems, tasks
-from training_storage.testing.local_aws.fsx.errors import FsxError, bad_request, not_found
+from training_storage.testing.local_aws.fsx import associations, file_systems, metrics, tasks
+from training_storage.testing.local_aws.fsx.errors import FsxError, bad_request, denied, not_found
 from training_storage.testing.local_aws.fsx.store import Record, Store, shown
 from training_storage.testing.local_aws.fsx.surroundings import Surroundings
 from training_storage.testing.local_aws.resource_attributes import partition_of
@@ -66,6 +66,7 @@ class FsxService:
         """Move on what is due, so that a report appears without anybody asking."""
         with self.lock:
             self.store().tick()
+            metrics.publish(self.store(), self.surroundings)
 
     def call(self, operation: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Run one operation.
@@ -79,7 +80,9 @@ class FsxService:
         if handler is None:
             raise FsxError("UnsupportedOperation", f"The local FSx does not serve {operation}.")
         with self.lock:
-            self.store().tick()
+            self.tick()
+            if operation in self.store().control.denied:
+                raise denied(operation, account=self.surroundings.account())
             return handler(request)
 
     def answer(self, target: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
@@ -135,11 +138,12 @@ class FsxService:
         for entry in request.get("Filters") or []:
             if entry["Name"] == "file-system-id":
                 records = [record for record in records if record["FileSystemId"] in entry["Values"]]
-        return _page(records, request, "Associations")
+        return _page([associations.seen(store, record) for record in records], request, "Associations")
 
     def _update_association(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        record = associations.find(self.store(), request["AssociationId"])
-        return {"Association": shown(associations.update(record=record, request=request))}
+        store = self.store()
+        record = associations.find(store, request["AssociationId"])
+        return {"Association": shown(associations.update(store=store, record=record, request=request))}
 
     def _delete_association(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         store = self.store()

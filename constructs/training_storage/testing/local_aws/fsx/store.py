@@ -24,12 +24,14 @@ class Store:
     tasks: dict[str, Record] = field(default_factory=dict)
     backups: dict[str, Record] = field(default_factory=dict)
 
-    def later(self, record: Record, move: Callable[[], None], *, at_once: bool = False) -> None:
-        """Move a record on after the transition time, or now."""
+    def later(
+        self, record: Record, move: Callable[[], None], *, at_once: bool = False, seconds: float | None = None
+    ) -> None:
+        """Move a record on after some seconds, by default the transition time, or now."""
         if at_once:
             move()
             return
-        record["_due"] = time.time() + self.control.transition_seconds
+        record["_due"] = time.time() + (self.control.transition_seconds if seconds is None else seconds)
         record["_next"] = move
 
     def tick(self) -> None:
@@ -45,6 +47,11 @@ class Store:
     def associations_of(self, file_system_id: str) -> list[Record]:
         """Return the associations of a file system, in the order they were made."""
         return [record for record in self.associations.values() if record["FileSystemId"] == file_system_id]
+
+    def misconfiguration(self, association: Record) -> str | None:
+        """Return why an association is MISCONFIGURED, or None if it is not."""
+        path = "/" + str(association["FileSystemPath"]).strip("/")
+        return next((text for name, text in self.control.misconfigured.items() if "/" + name.strip("/") == path), None)
 
     def running_tasks_of(self, file_system_id: str) -> list[Record]:
         """Return the tasks of a file system that have not ended."""

@@ -29,6 +29,10 @@ def create(*, store: Store, surroundings: Surroundings, file_system: Record, req
         ``DataRepositoryTaskExecuting`` while another task of the file system is under way, ``BadRequest`` otherwise.
     """
     file_system_id = file_system["FileSystemId"]
+    token = request.get("ClientRequestToken")
+    for task in store.tasks.values():
+        if token and task["_token"] == token and task["FileSystemId"] == file_system_id:
+            return task
     linked = store.associations_of(file_system_id)
     _check(request, file_system, linked)
     if store.running_tasks_of(file_system_id):
@@ -51,16 +55,18 @@ def create(*, store: Store, surroundings: Surroundings, file_system: Record, req
         "Status": {"TotalCount": 0, "SucceededCount": 0, "FailedCount": 0, "LastUpdatedTime": time.time()},
         "Report": dict(request["Report"]),
         "_outcome": _outcome(store, request),
+        "_token": token,
     }
     if request.get("ReleaseConfiguration"):
         record["ReleaseConfiguration"] = request["ReleaseConfiguration"]
     store.tasks[task_id] = record
+    duration = store.control.task_seconds
 
     def start() -> None:
         record["Lifecycle"] = "EXECUTING"
         record["StartTime"] = time.time()
         if record["_outcome"] != "HANG":
-            store.later(record, finish)
+            store.later(record, finish, seconds=duration)
 
     def finish() -> None:
         _finish(store, surroundings, record)
@@ -116,7 +122,28 @@ def _check(request: Mapping[str, Any], file_system: Record, linked: list[Record]
             raise bad_request("Wildcards are not supported in the paths of a release task.")
     elif request.get("ReleaseConfiguration"):
         raise bad_request("ReleaseConfiguration is only supported for RELEASE_DATA_FROM_FILESYSTEM tasks.")
+    if kind == EXPORT:
+        _check_automatic_export(paths, linked)
     _check_report(request.get("Report") or {}, linked)
+
+
+def _check_automatic_export(paths: list[str], linked: list[Record]) -> None:
+    for link in linked:
+        if _touches(link, paths) and (link["S3"].get("AutoExportPolicy") or {}).get("Events"):
+            raise bad_request(
+                f"Automatic export of {link['FileSystemPath']} must be disabled before an export task is executed."
+            )
+
+
+def _touches(link: Record, paths: list[str]) -> bool:
+    """Whether an export of these paths works on files of a link."""
+    root = "/" + str(link["FileSystemPath"]).strip("/")
+    wanted = ["/" + str(path).strip("/") for path in paths] or ["/"]
+    return any(_within(root, path) or _within(path, root) for path in wanted)
+
+
+def _within(path: str, directory: str) -> bool:
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
 def _check_report(report: Mapping[str, Any], linked: list[Record]) -> None:
@@ -145,12 +172,13 @@ def _finish(store: Store, surroundings: Surroundings, record: Record) -> None:
     files = _files(store, record)
     failed = {path: code for path, code in store.control.failed_files.items() if _covered(path, record)}
     succeeded = [path for path in files if path not in failed]
-    if record["_outcome"] == "SUCCEED" and record["Type"] == EXPORT:
+    cannot = record["_outcome"] == "FAIL" or (record["Type"] == EXPORT and _has_misconfigured_link(store, record))
+    if not cannot and record["Type"] == EXPORT:
         _export(store, surroundings, record, {path: files[path] for path in succeeded})
-    if record["_outcome"] == "FAIL":
+    if cannot:
         failed = {**dict.fromkeys(succeeded, "InternalError"), **failed}
         succeeded = []
-    ended_well = record["_outcome"] == "SUCCEED" and not failed
+    ended_well = not cannot and not failed
     record["Lifecycle"] = "SUCCEEDED" if ended_well else "FAILED"
     record["EndTime"] = time.time()
     record["Status"] = {
@@ -166,8 +194,21 @@ def _finish(store: Store, surroundings: Surroundings, record: Record) -> None:
 
 
 def _files(store: Store, record: Record) -> dict[str, str]:
-    contents = store.control.files.get(record["FileSystemId"], {})
-    return {path: body for path, body in contents.items() if _covered(path, record)}
+    contents = store.control.files_of(record["FileSystemId"])
+    exported = _exported(store, record) if record["Type"] == EXPORT else {}
+    return {path: body for path, body in contents.items() if _covered(path, record) and exported.get(path) != body}
+
+
+def _exported(store: Store, record: Record) -> dict[str, str]:
+    """Return what tasks have exported so far: FSx exports what is new or changed since then."""
+    system = store.file_systems.get(record["FileSystemId"], {})
+    exported: dict[str, str] = system.setdefault("_exported", {})
+    return exported
+
+
+def _has_misconfigured_link(store: Store, record: Record) -> bool:
+    links = store.associations_of(record["FileSystemId"])
+    return any(store.misconfiguration(link) is not None and _touches(link, record["Paths"]) for link in links)
 
 
 def _covered(path: str, record: Record) -> bool:
@@ -177,7 +218,9 @@ def _covered(path: str, record: Record) -> bool:
 
 
 def _export(store: Store, surroundings: Surroundings, record: Record, files: Mapping[str, str]) -> None:
+    exported = _exported(store, record)
     for path, body in files.items():
+        exported[path] = body
         for link in store.associations_of(record["FileSystemId"]):
             root = "/" + str(link["FileSystemPath"]).strip("/")
             if path.startswith(root.rstrip("/") + "/"):

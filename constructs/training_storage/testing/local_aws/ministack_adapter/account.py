@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ministack.core import responses
-from ministack.services import ec2, s3
+from ministack.services import cloudwatch, ec2, s3
 
 from training_storage.testing.local_aws.resource_attributes import new_id
 
@@ -53,6 +53,10 @@ class MinistackAccount:
         if status != _OK:
             message = f"writing s3://{bucket}/{key} failed: {answer!r}"
             raise RuntimeError(message)
+
+    def put_metric(self, *, name: str, value: float, unit: str, dimensions: Mapping[str, str]) -> None:
+        """Write a value of the namespace AWS/FSx."""
+        cloudwatch.record_metric("AWS/FSx", name, value, unit, dict(dimensions))
 
     def add_network_interfaces(self, *, subnet_id: str, group_ids: Sequence[str], count: int) -> list[str]:
         """Make the network interfaces of a file system, as EC2 shows them."""

@@ -129,7 +129,7 @@ def _update_association(service: FsxService, physical_id: str, new: Mapping[str,
         store.tick()
         record = associations.find(store, physical_id)
         settings = _typed(new)
-        associations.update(record=record, request={"S3": {}, **settings})
+        associations.update(store=store, record=record, request={"S3": {}, **settings}, at_once=True)
         record["S3"] = {name: policy for name, policy in record["S3"].items() if name in (settings.get("S3") or {})}
         record["Tags"] = [dict(tag) for tag in settings.get("Tags") or []]
 
