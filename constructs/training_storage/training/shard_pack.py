@@ -1,0 +1,219 @@
+"""Packs small files into shards: listed once, shuffled, cut, written by several processes, the index last."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import tempfile
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from training_storage.planning.shards import Readers, plan_shards
+from training_storage.planning.units import MIB
+from training_storage.training.shard_errors import ShardError, ShardInputError
+from training_storage.training.shard_index import ShardIndex, ShardRecord, shard_name
+from training_storage.training.shard_manifest import build_manifest
+from training_storage.training.shard_s3 import S3Access
+from training_storage.training.shard_source import open_source
+from training_storage.training.shard_target import open_target
+from training_storage.training.shard_writer import PackingJob, ShardTask, pack_shard, start_process
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from training_storage.training.shard_manifest import Manifest
+    from training_storage.training.shard_source import Source
+    from training_storage.training.shard_target import Target
+
+#: What an older version wrote in another way is not gone on with.
+_FORMAT_VERSION = 1
+_SECONDS_BETWEEN_NOTES = 0.25
+_PART_BYTES = 8 * MIB
+_SEED_MAXIMUM = 2**64 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackProgress:
+    """How far a packing is: `files` and `bytes` of `of_files` and `of_bytes`; while it lists, `of_files` is None."""
+
+    files: int
+    bytes: int = 0
+    of_files: int | None = None
+    of_bytes: int = 0
+
+
+def pack_shards(
+    *,
+    source: str,
+    target: str,
+    shards: int | None = None,
+    readers: Readers | None = None,
+    seed: int = 0,
+    processes: int | None = None,
+    access: S3Access | None = None,
+    skip_unnamed: bool = False,
+    work: str | None = None,
+    progress: Callable[[PackProgress], None] | None = None,
+) -> ShardIndex:
+    """Pack the files of `source` into WebDataset shards in `target`.
+
+    A packing that was killed goes on where it was when it is called again in the same way: finished shards are kept if
+    they are whole, and the result is the same, byte for byte. Processes are started anew, so scripts must call this
+    below ``if __name__ == "__main__":``.
+
+    Parameters
+    ----------
+    source, target
+        A folder or ``s3://bucket/prefix/``. The target must be empty, and lie outside of the source.
+    shards
+        Number of shards; planned from `readers` if None.
+    readers
+        Who reads the shards, see `plan_shards`; without them any number of `shards` is taken.
+    seed
+        Of the shuffle, a whole number from 0.
+    processes
+        How many shards are written at once; one a core by default.
+    access
+        How S3 is reached; by what the surroundings say by default.
+    skip_unnamed
+        Leave out files that can be no sample, such as those without an extension; otherwise they are refused.
+    work
+        A folder for shards on their way to S3.
+    progress
+        Is told how far the packing is, a few times a second.
+
+    Returns
+    -------
+    ShardIndex
+        What was written to ``index.json``.
+
+    Raises
+    ------
+    ShardInputError
+        For a source, target or number that cannot be packed.
+    ShardError
+        If a file changes or cannot be read, or a shard cannot be written.
+    """
+    _check_library()
+    access = access or S3Access()
+    tell = progress or _tell_nobody
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= _SEED_MAXIMUM:
+        raise ShardInputError(f"seed must be a whole number from 0 to {_SEED_MAXIMUM}, got: {seed!r}.")
+    count = _processes(processes)
+    place, goal = open_source(source, access=access), open_target(target, access=access, work=work)
+    if f"{goal.name}/".startswith(f"{place.name.rstrip('/')}/"):
+        raise ShardInputError(f"the target must lie outside of the source {place.name}, got: {goal.name}.")
+    context = get_context("forkserver")
+    # Loads the library while the source is being listed, once for all processes.
+    context.set_forkserver_preload([f"{__package__}.shard_preload"])
+    folder = Path(tempfile.mkdtemp(prefix="shards-"))
+    try:
+        manifest = build_manifest(
+            place,
+            path=folder / "manifest.sqlite",
+            seed=seed,
+            skip_unnamed=skip_unnamed,
+            part_bytes=_PART_BYTES,
+            listed=lambda files: tell(PackProgress(files=files)),
+        )
+        number = _shards(manifest, shards=shards, readers=readers)
+        run = _run(manifest, place, seed=seed, shards=number)
+        with goal.claimed(run):
+            index = _pack(manifest, place, goal, run=run, shards=number, seed=seed, processes=count, tell=tell)
+            goal.publish_index(index)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return index
+
+
+def _check_library() -> None:
+    if importlib.util.find_spec("webdataset") is None:
+        raise ShardInputError("packing needs the package webdataset: pip install 'training-storage[training]'.")
+
+
+def _processes(processes: int | None) -> int:
+    if processes is None:
+        return len(os.sched_getaffinity(0))
+    if isinstance(processes, bool) or not isinstance(processes, int) or processes < 1:
+        raise ShardInputError(f"processes must be a whole number from 1, got: {processes!r}.")
+    return processes
+
+
+def _shards(manifest: Manifest, *, shards: int | None, readers: Readers | None) -> int:
+    if readers is not None:
+        return plan_shards(data=manifest.data, readers=readers, shards=shards).shards
+    if shards is None:
+        raise ShardInputError("either shards or readers must be given, got: neither.")
+    if isinstance(shards, bool) or not isinstance(shards, int) or not 1 <= shards <= manifest.data.samples:
+        raise ShardInputError(
+            f"shards must be a whole number from 1 to {manifest.data.samples}, the number of samples, got: {shards!r}."
+        )
+    return shards
+
+
+def _run(manifest: Manifest, source: Source, *, seed: int, shards: int) -> str:
+    """Return what tells this packing from any other: the same run writes the same bytes."""
+    whole = f"{_FORMAT_VERSION}/{manifest.fingerprint}/{seed}/{shards}/{source.name}"
+    return hashlib.sha256(whole.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _pack(
+    manifest: Manifest,
+    source: Source,
+    target: Target,
+    *,
+    run: str,
+    shards: int,
+    seed: int,
+    processes: int,
+    tell: Callable[[PackProgress], None],
+) -> ShardIndex:
+    context: Any = get_context("forkserver")
+    counters, stop = context.Array("Q", 2), context.Value("b", 0)
+    job = PackingJob(manifest=manifest, source=source, target=target, run=run)
+    cuts = manifest.cuts(shards)
+    tasks = [
+        ShardTask(name=shard_name(number), begin=begin, end=cuts[number + 1] if number + 1 < shards else None)
+        for number, begin in enumerate(cuts)
+    ]
+    pool = ProcessPoolExecutor(
+        min(processes, shards), mp_context=context, initializer=start_process, initargs=(job, counters, stop)
+    )
+    data = manifest.data
+    try:
+        rest, waiting = iter(tasks), set[Future[ShardRecord]]()
+        records: dict[str, ShardRecord] = {}
+        while len(records) < shards:
+            waiting |= {pool.submit(pack_shard, task) for task in islice(rest, 2 * processes - len(waiting))}
+            done, waiting = wait(waiting, timeout=_SECONDS_BETWEEN_NOTES, return_when=FIRST_COMPLETED)
+            for future in done:
+                record = future.result()
+                records[record.name] = record
+            tell(PackProgress(files=counters[0], bytes=counters[1], of_files=data.files, of_bytes=data.bytes))
+    except BrokenProcessPool:
+        raise ShardError(
+            "a packing process was killed, perhaps for want of memory. Run the same command again to go on, with fewer"
+            " --processes."
+        ) from None
+    finally:
+        stop.value = 1
+        pool.shutdown(cancel_futures=True)
+    return ShardIndex(
+        source=source.name,
+        seed=seed,
+        run=run,
+        hidden=data.hidden,
+        unnamed=data.unnamed,
+        shards=tuple(records[task.name] for task in tasks),
+    )
+
+
+def _tell_nobody(_: PackProgress) -> None:
+    pass

@@ -1,0 +1,159 @@
+"""Writes one shard: the work of a packing process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import parent_process
+from multiprocessing.connection import wait
+from typing import TYPE_CHECKING, Any
+
+from training_storage.planning.units import MIB
+from training_storage.training.shard_digest import HashingWriter
+from training_storage.training.shard_errors import ShardError
+from training_storage.training.shard_index import ShardRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from training_storage.training.shard_manifest import Cut, Manifest, SampleFiles
+    from training_storage.training.shard_source import Source
+    from training_storage.training.shard_target import Target
+
+#: What reads on the way may hold together, whatever their number.
+_AHEAD_BYTES = 256 * MIB
+_FILES_BETWEEN_NOTES = 64
+
+Sample = tuple["SampleFiles", list[bytes]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardTask:
+    """One shard to write: its name and the bounds of its samples."""
+
+    name: str
+    begin: Cut
+    end: Cut | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackingJob:
+    """What all shards of a packing share; it travels to every process once."""
+
+    manifest: Manifest
+    source: Source
+    target: Target
+    run: str
+
+
+class _Process:
+    """What a packing process keeps between shards."""
+
+    job: PackingJob
+    progress: Any
+    stop: Any
+
+
+def start_process(job: PackingJob, progress: Any, stop: Any) -> None:  # noqa: ANN401 - shared values have no type
+    """Prepare a packing process.
+
+    Parameters
+    ----------
+    job
+        What is packed.
+    progress
+        Shared pair of counters: files and bytes.
+    stop
+        Shared flag: set once one process has failed.
+    """
+    # Ctrl-C goes to the whole group; the parent decides what ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _Process.job, _Process.progress, _Process.stop = job, progress, stop
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent is gone, killed ones included: nobody would fetch its shards."""
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+    os._exit(1)
+
+
+def pack_shard(task: ShardTask) -> ShardRecord:
+    """Write the shard of `task`, or keep the one that an earlier attempt has finished, and return its record."""
+    job = _Process.job
+    there = job.target.finished(task.name, run=job.run)
+    if there is not None:
+        _note(there.files, there.bytes)
+        return there
+    staged = job.target.staging(task.name)
+    try:
+        record = _write(task, staged)
+        job.target.publish(staged, record, run=job.run)
+    except BaseException:
+        staged.unlink(missing_ok=True)
+        raise
+    return record
+
+
+def _write(task: ShardTask, staged: Any) -> ShardRecord:  # noqa: ANN401 - a path
+    # Loaded here: only packing needs it, and where torch is installed it loads torch.
+    from webdataset.writer import TarWriter  # noqa: PLC0415
+
+    samples = files = noted_files = noted_bytes = 0
+    with staged.open("xb") as file:
+        out = HashingWriter(file)
+        # Bytes go in as they are, with one time and one owner for all: the same samples give the same file.
+        tar = TarWriter(out, encoder=False, keep_meta=True, compress=False, mtime=0)
+        for sample, contents in _read(task):
+            fields = {name: data for (name, _), data in zip(sample.files, contents, strict=True)}
+            noted_bytes += tar.write({"__key__": sample.key, **fields})
+            samples += 1
+            files += len(fields)
+            if files - noted_files >= _FILES_BETWEEN_NOTES:
+                _note(files - noted_files, noted_bytes)
+                noted_files, noted_bytes = files, 0
+                if _Process.stop.value:
+                    raise ShardError("stopped, because another process failed.")
+        tar.close()
+        digest = out.finish()
+    _note(files - noted_files, noted_bytes)
+    return ShardRecord(name=task.name, samples=samples, files=files, bytes=out.bytes, sha256=digest)
+
+
+def _read(task: ShardTask) -> Iterator[Sample]:
+    """Yield the samples of `task` with their contents; where a read waits for a first byte, many are on the way."""
+    job = _Process.job
+    read = job.source.reader()
+    samples = job.manifest.samples(task.begin, task.end)
+    if job.source.requests_at_once == 1:
+        for sample in samples:
+            yield sample, [read(file) for _, file in sample.files]
+        return
+    with ThreadPoolExecutor(job.source.requests_at_once) as pool:
+        waiting: deque[tuple[SampleFiles, list[Any], int]] = deque()
+        ahead = 0
+        try:
+            for sample in samples:
+                size = sum(file.size for _, file in sample.files)
+                while waiting and (ahead + size > _AHEAD_BYTES or len(waiting) >= 2 * job.source.requests_at_once):
+                    oldest, reads, its_size = waiting.popleft()
+                    yield oldest, [one.result() for one in reads]
+                    ahead -= its_size
+                waiting.append((sample, [pool.submit(read, file) for _, file in sample.files], size))
+                ahead += size
+            for oldest, reads, _ in waiting:
+                yield oldest, [one.result() for one in reads]
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _note(files: int, size: int) -> None:
+    with _Process.progress.get_lock():
+        _Process.progress[0] += files
+        _Process.progress[1] += size
