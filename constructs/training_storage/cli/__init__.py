@@ -23,6 +23,7 @@ _VERBS = {
     "archive": "bring the checkpoints worth keeping into the lake",
     "status": "show what stands, what it costs, and what would be lost if it were destroyed now",
     "release": "free the space of files that are in the lake already; deletes nothing",
+    "shards": "pack small files into large shards that loaders read fast",
 }
 _BAD_INPUT, _NO_TIER = 2, 3
 
