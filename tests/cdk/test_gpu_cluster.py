@@ -255,6 +255,10 @@ def test_spot_is_a_market_option(stack: Stack, vpc: ec2.Vpc, resources: Synthesi
             "instances must be at most 256 for purchase capacity-block, got: 257; more need on-demand reservations",
         ),
         ({"capacity_reservation_ids": ["cr-01234567"] * 2}, "must name each reservation once, got: cr-01234567, cr-0"),
+        (
+            {"instances": 1, "capacity_reservation_ids": ["cr-01234567", "cr-01234568"]},
+            "at most as many reservations as instances, 1, got: 2",
+        ),
         ({"boot_commands": {"login": ["true"]}}, "role in boot_commands for engine ec2 must be one of compute, got"),
         ({"boot_commands": {"compute": ["x" * 17_000]}}, "boot_commands must be at most 16384 bytes .*got: 17013"),
         ({"home_file_system_id": "fs-01234567"}, "home_file_system_id must be left out for engine ec2"),

@@ -59,6 +59,11 @@ def check_capacity(
         raise ConstructError(
             f"capacity_reservation_ids must name each reservation once, got: {', '.join(capacity_reservation_ids)}"
         )
+    if len(capacity_reservation_ids) > instances:
+        raise ConstructError(
+            f"capacity_reservation_ids must name at most as many reservations as instances, {instances}, got:"
+            f" {len(capacity_reservation_ids)}; one without a node is of no use"
+        )
     if purchase == "spot" and capacity_reservation_ids:
         raise ConstructError(
             f"capacity_reservation_ids must be empty for purchase spot, got: {', '.join(capacity_reservation_ids)};"
