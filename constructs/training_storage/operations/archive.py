@@ -34,7 +34,7 @@ from training_storage.operations.express_copy import (
     abort_upload,
     unfinished_uploads,
 )
-from training_storage.operations.lustre_export import POLL_SECONDS, LustreExport
+from training_storage.operations.lustre_export import LustreExport
 from training_storage.operations.object_state import marker_checksum
 from training_storage.operations.retention import RetentionRule, kept
 from training_storage.planning.catalog.lustre import association_limits
@@ -153,7 +153,6 @@ class Archive:
     part_mib: int = DEFAULT_PART_MIB
     concurrency: int = DEFAULT_CONCURRENCY
     wait_minutes: float = 360.0
-    poll_seconds: float = POLL_SECONDS
     out_of_time: Callable[[], bool] = lambda: False
     copied: Callable[[int], None] = lambda _: None
     say: Callable[[str], None] = lambda _: None
@@ -364,7 +363,6 @@ class Archive:
             source=source,
             wait_minutes=self.wait_minutes,
             say=self.say,
-            poll_seconds=self.poll_seconds,
         )
         export.check_link()
         folder = f"{source.relative}/{found.name}"
@@ -388,8 +386,14 @@ class Archive:
         for path, file in found.content.items():
             if sizes.get(path) != file.bytes:
                 got = "not there" if path not in sizes else f"{sizes[path]:,} bytes"
+                hint = ""
+                if isinstance(self.settings.source, LustrePlace):
+                    hint = (
+                        " FSx exports what is new or changed: what was removed from the lake since comes again once "
+                        "the file is written again (cp, then mv)"
+                    )
                 raise ArchiveError(
-                    f"{path} in the lake is {got}, at the source {file.bytes:,} bytes: not published; run this again"
+                    f"{path} in the lake is {got}, at the source {file.bytes:,} bytes: not published.{hint}"
                 )
         if isinstance(self.settings.source, LustrePlace):
             again = self.list_source().checkpoints.get(found.name)

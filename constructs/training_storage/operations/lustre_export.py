@@ -21,6 +21,7 @@ from training_storage.operations.lustre_state import (
     task_of,
 )
 from training_storage.planning.catalog.lustre import association_limits
+from training_storage.planning.units import SECONDS_PER_MINUTE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
 
 #: Hidden, so that no listing of checkpoints takes it for one.
 REPORTS: Final = ".archive-reports"
+#: The first look at a task, and how long the wait between two grows to: FSx counts files in far larger steps.
+FIRST_POLL_SECONDS: Final = 1.0
 POLL_SECONDS: Final = 10.0
+_GROWTH: Final = 1.5
 _REPORT_FORMAT: Final = "REPORT_CSV_20191124"
 _NAMED_FILES: Final = 3
 _AVAILABLE: Final = ("AVAILABLE", "UPDATING")
@@ -48,8 +52,6 @@ class LustreExport:
         How long to wait for tasks altogether; a task that takes longer goes on, and the next run adopts it.
     say
         Told a line about each task that is waited for.
-    poll_seconds
-        Between two looks at a task.
     """
 
     def __init__(
@@ -61,17 +63,15 @@ class LustreExport:
         source: LustrePlace,
         wait_minutes: float,
         say: Callable[[str], None],
-        poll_seconds: float = POLL_SECONDS,
     ) -> None:
         self._fsx = fsx
         self._s3 = s3
         self._job = settings.job
         self._source = source
         self._lake = settings.lake
-        self._deadline = time.monotonic() + wait_minutes * 60
+        self._deadline = time.monotonic() + wait_minutes * SECONDS_PER_MINUTE
         self._wait_minutes = wait_minutes
         self._say = say
-        self._poll_seconds = poll_seconds
 
     def check_link(self) -> Link:
         """Return the link that takes the checkpoints' folder to the lake.
@@ -172,13 +172,15 @@ class LustreExport:
         return task
 
     def _wait(self, task: Task) -> Task:
+        pause = FIRST_POLL_SECONDS
         while task.is_running:
             if time.monotonic() >= self._deadline:
                 raise ArchiveError(
                     f"{task.id} is still {task.lifecycle} after {self._wait_minutes:g} minutes ({task.progress()}); it "
                     "goes on, and the same command takes it up again"
                 )
-            time.sleep(self._poll_seconds)
+            time.sleep(pause)
+            pause = min(pause * _GROWTH, POLL_SECONDS)
             task = self._asked(partial(read_task, self._fsx, task.id), "fsx:DescribeDataRepositoryTasks")
         return task
 
