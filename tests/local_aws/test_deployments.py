@@ -279,6 +279,31 @@ def test_three_capacity_blocks_stand_as_three_node_groups_and_a_fourth_leaves_th
     assert len(four) == 5
 
 
+def test_a_job_that_outgrows_its_cluster_gets_a_larger_one_and_keeps_home_and_another_type_only_new_nodes(
+    account: Account, tmp_path: Path
+) -> None:
+    def standing(kind: str) -> set[str]:
+        return set(account.resources("TrainingStorage", kind))
+
+    kinds = ("AWS::PCS::Cluster", "AWS::PCS::ComputeNodeGroup", "AWS::PCS::Queue")
+    account.deploy(tmp_path / "small", instances="4", tiers="s3")
+    small, home = [standing(kind) for kind in kinds], standing("AWS::EFS::FileSystem")
+    account.deploy(tmp_path / "medium", instances="40", tiers="s3")
+    assert account.stacks()["TrainingStorage"] == "UPDATE_COMPLETE", account.reasons("TrainingStorage")
+    medium = [standing(kind) for kind in kinds]
+    assert [before & after for before, after in zip(small, medium, strict=True)] == [set(), set(), set()]
+    assert [len(found) for found in medium] == [1, 2, 1]
+    assert standing("AWS::EFS::FileSystem") == home
+
+    account.deploy(tmp_path / "other", instances="40", tiers="s3", instance_type="p4d.24xlarge", zone_id="use1-az1")
+    assert account.stacks()["TrainingStorage"] == "UPDATE_COMPLETE", account.reasons("TrainingStorage")
+    other = [standing(kind) for kind in kinds]
+    # The login node stays, and so do cluster and queue.
+    assert [len(before & after) for before, after in zip(medium, other, strict=True)] == [1, 1, 1]
+    assert len(other[1]) == 2
+    assert account.destroy("TrainingStorage") == ""
+
+
 def test_eight_instances_need_no_file_system(account: Account, tmp_path: Path) -> None:
     account.deploy(tmp_path, instances="8", engine="ec2")
     assert account.stacks()["TrainingStorage"] == "CREATE_COMPLETE"
