@@ -336,3 +336,105 @@ def test_killed_at_fifty_random_points_and_run_again_every_object_is_whole_and_w
         lake.forget()
     # The points are spread: some before, some in the midst.
     assert states["some"] >= 10, states
+
+
+def fill(lake: Lake, count: int = 9) -> list[str]:
+    """Archive `count` checkpoints, one for each durable interval."""
+    names = [lake.save(100 * n, {"x": b"1"}, at=NOON + dt.timedelta(hours=6 * n)) for n in range(1, count + 1)]
+    assert lake.run("--every-steps", "100")[0] == 0
+    return names
+
+
+def folders(lake: Lake) -> list[str]:
+    return sorted({key.split("/")[0] for key in lake.keys() if "/" in key})  # noqa: SIM118 -- a method
+
+
+def test_pruning_shows_first_and_removes_only_when_told(lake: Lake) -> None:
+    names = fill(lake)
+    code, out, _ = lake.run("--prune")
+    assert code == 0
+    assert [line for line in out.splitlines() if line.startswith("Would remove")] == [
+        f"Would remove (with --yes): {name}, 0.00 GiB" for name in names[:3]
+    ]
+    assert folders(lake) == names
+    code, out, _ = lake.run("--prune", "--yes")
+    assert code == 0
+    assert folders(lake) == names[3:]
+    # What was removed is still there as noncurrent versions.
+    assert lake.versions()[f"{names[0]}/x"] == 1
+    assert lake.run("--prune", "--yes")[1].endswith("Nothing in the lake to remove.\n")
+
+
+def test_pruning_keeps_multiples_of_a_step(lake: Lake) -> None:
+    names = fill(lake)
+    assert lake.run("--every-steps", "200", "--prune", "--yes")[0] == 0
+    assert folders(lake) == [names[1], *names[3:]]
+
+
+def test_pruning_leaves_alone_what_no_archive_of_this_job_wrote(lake: Lake) -> None:
+    names = fill(lake)
+
+    def put(key: str, body: bytes) -> None:
+        lake.s3.put_object(Bucket=LAKE, Key=lake.prefix + key, Body=body)
+
+    put("mine/notes.txt", b"1")
+    put("step-0000000001/x", b"1")
+    other = lake.keys()[f"{names[0]}/{MANIFEST_NAME}"].decode().replace(f'"{lake.job}"', '"other"', 1)
+    put(f"{names[0]}/{MANIFEST_NAME}", other.encode())
+    assert lake.run("--prune", "--yes")[0] == 0
+    assert folders(lake) == ["mine", "step-0000000001", names[0], *names[3:]]
+
+
+def test_pruning_never_removes_the_newest_complete_one_nor_what_the_pointer_names(lake: Lake) -> None:
+    names = fill(lake)
+    # All but the two oldest lose a file, and the pointer is put back by hand.
+    for name in names[2:]:
+        lake.s3.delete_object(Bucket=LAKE, Key=f"{lake.prefix}{name}/x")
+    lake.s3.put_object(
+        Bucket=LAKE,
+        Key=f"{lake.prefix}latest.json",
+        Body=json.dumps({"schema_version": 1, "checkpoint": names[0], "step": 100}).encode(),
+    )
+    contract = lake.contract(durable_kept=0, uri=f"s3://{LAKE}/{lake.prefix}")
+    assert main(["archive", "--contract", contract, "--prune", "--yes"]) == 0
+    assert names[0] in folders(lake)
+    assert names[1] in folders(lake)
+    held = lake.keys()
+    assert f"{names[1]}/{MARKER_NAME}" in held
+    assert f"{names[1]}/x" in held
+
+
+def test_a_removal_that_was_killed_is_finished_by_the_next(lake: Lake) -> None:
+    names = fill(lake)
+    lake.s3.delete_object(Bucket=LAKE, Key=f"{lake.prefix}{names[0]}/{MARKER_NAME}")
+    lake.s3.delete_object(Bucket=LAKE, Key=f"{lake.prefix}{names[0]}/x")
+    contract = lake.contract(uri=f"s3://{LAKE}/{lake.prefix}")
+    assert main(["archive", "--contract", contract, "--prune", "--yes"]) == 0
+    assert folders(lake) == names[3:]
+
+
+def test_pruning_stops_at_a_pointer_that_cannot_be_read(lake: Lake) -> None:
+    names = fill(lake)
+    lake.s3.put_object(Bucket=LAKE, Key=f"{lake.prefix}latest.json", Body=b"{")
+    contract = lake.contract(uri=f"s3://{LAKE}/{lake.prefix}")
+    assert main(["archive", "--contract", contract, "--prune", "--yes"]) == 1
+    assert folders(lake) == names
+
+
+def test_checkpoints_that_are_written_to_the_lake_need_no_archive(lake: Lake) -> None:
+    contract = lake.contract(uri=f"s3://{LAKE}/{lake.prefix}")
+    out = io.StringIO()
+    with redirect_stdout(out):
+        assert main(["archive", "--contract", contract]) == 0
+    assert "are written to the lake itself: nothing to copy" in out.getvalue()
+
+
+def test_the_contract_can_come_from_ssm(lake: Lake) -> None:
+    name = lake.save(1200)
+    with open(lake.contract()) as file:  # noqa: PTH123
+        lake.aws.client("ssm").put_parameter(
+            Name=f"/training-storage/{lake.job}/contract", Value=file.read(), Type="String"
+        )
+    assert main(["archive", "--job", lake.job, "--region", "us-east-1"]) == 0
+    published(lake, name, SMALL)
+    assert main(["archive", "--job", "nobody", "--region", "us-east-1"]) == 2

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from training_storage.operations.archive_prune import archive_rule, lake_rule
+from training_storage.operations.archive_settings import ArchiveSettings, S3Place
 from training_storage.operations.retention import (
     NEWEST,
     Checkpoint,
@@ -119,6 +121,25 @@ def test_an_older_checkpoint_that_goes_changes_nothing_for_those_kept(
     chosen = kept(checkpoints, rule)
     for gone in [one for one in checkpoints if one.name not in chosen]:
         assert set(kept([one for one in checkpoints if one is not gone], rule)) == set(chosen)
+
+
+@given(source=CHECKPOINTS, lake=CHECKPOINTS, durable_kept=st.integers(0, 5))
+def test_what_an_archive_brings_pruning_does_not_remove(
+    source: list[Checkpoint], lake: list[Checkpoint], durable_kept: int
+) -> None:
+    settings = ArchiveSettings(
+        job="j",
+        region=None,
+        source=S3Place(bucket="b--x-s3", prefix="c/"),
+        lake=S3Place(bucket="b", prefix="c/"),
+        durable_interval_minutes=360,
+        durable_kept=durable_kept,
+    )
+    everything = {one.name: one for one in [*lake, *source] if one.complete}
+    brought = set(kept(everything.values(), archive_rule(settings)))
+    there = brought | {one.name for one in lake if one.complete}
+    after = kept([one for one in everything.values() if one.name in there], lake_rule(settings))
+    assert brought <= set(after)
 
 
 def test_each_interval_keeps_its_newest() -> None:

@@ -125,7 +125,10 @@ def _archive(arguments: argparse.Namespace) -> int:
                 report.result = archive.run(report.plan)
     if arguments.prune:
         listing = archive.list_lake()
-        rule = dataclasses.replace(archive_prune.lake_rule(settings), every_steps=archive.rule.every_steps)
+        rule = archive_prune.lake_rule(settings)
+        rule = dataclasses.replace(
+            rule, every_steps=archive.rule.every_steps, keep_last=max(rule.keep_last, archive.rule.keep_last)
+        )
         report.pruned = archive_prune.plan_prune(listing, settings, rule)
         if arguments.yes and not arguments.dry_run:
             archive_prune.prune(s3, report.pruned, settings)
@@ -136,7 +139,7 @@ def _archive(arguments: argparse.Namespace) -> int:
 
 def _rule(arguments: argparse.Namespace, settings: ArchiveSettings) -> RetentionRule:
     from training_storage.cli.archive_where import whole  # noqa: PLC0415
-    from training_storage.operations.retention import RetentionRule  # noqa: PLC0415
+    from training_storage.operations.archive_prune import archive_rule  # noqa: PLC0415
 
     newer = None
     if arguments.newer_than:
@@ -144,9 +147,9 @@ def _rule(arguments: argparse.Namespace, settings: ArchiveSettings) -> Retention
         if found is None:
             raise InvalidJobError(f"--newer-than must be an age such as 90m, 12h or 7d, got: {arguments.newer_than!r}.")
         newer = dt.datetime.now(tz=dt.UTC) - dt.timedelta(minutes=int(found[1]) * _AGE_MINUTES[found[2]])
-    return RetentionRule(
+    return dataclasses.replace(
+        archive_rule(settings),
         keep_last=whole(arguments.keep_last, "--keep-last", default=0, least=0) or 0,
-        interval_minutes=settings.durable_interval_minutes,
         every_steps=whole(arguments.every_steps, "--every-steps"),
         not_before=newer,
     )

@@ -129,7 +129,7 @@ class Archive:
     s3, fsx
         Clients; `fsx` for Lustre only.
     rule
-        What is worth keeping.
+        What is worth keeping of what source and lake hold.
     names
         Checkpoints to archive whatever the rule says; on a machine that does not mount the file system, all there is.
     if_due
@@ -174,10 +174,14 @@ class Archive:
                 raise ArchiveError(f"{name} is not at {source.place}")
             if found.incomplete is not None:
                 raise ArchiveError(f"{name} is not archived: it is no complete checkpoint, {found.incomplete}")
-        reasons = kept([one.for_retention() for one in source.checkpoints.values()], self.rule)
-        if self.names:
-            reasons = dict.fromkeys(self.names, "named")
-        choices = [self._choice(source.checkpoints[name], reason, lake) for name, reason in reasons.items()]
+        # The rule looks at both places: what pruning would take from the lake again is not brought there.
+        seen = {
+            **{one.name: one.for_retention() for one in lake.complete()},
+            **{one.name: one.for_retention() for one in source.complete()},
+        }
+        reasons = dict.fromkeys(self.names, "named") if self.names else kept(seen.values(), self.rule)
+        chosen = source.complete_by_name()
+        choices = [self._choice(chosen[name], reason, lake) for name, reason in reasons.items() if name in chosen]
         return ArchivePlan(
             choices=tuple(reversed(choices)),
             incomplete={name: one.incomplete for name, one in source.checkpoints.items() if one.incomplete is not None},

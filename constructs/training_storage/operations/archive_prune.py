@@ -40,6 +40,14 @@ class PrunePlan:
     goes: tuple[FoundCheckpoint, ...]
 
 
+def archive_rule(settings: ArchiveSettings) -> RetentionRule:
+    """Return what goes into the lake by itself: the newest, and the newest of each of so many intervals.
+
+    All of it stays under `lake_rule`, so that archiving and pruning never undo each other.
+    """
+    return RetentionRule(interval_minutes=settings.durable_interval_minutes, intervals_kept=settings.durable_kept)
+
+
 def lake_rule(settings: ArchiveSettings) -> RetentionRule:
     """Return what stays in the lake: the newest two, and one of each of so many intervals besides."""
     return RetentionRule(

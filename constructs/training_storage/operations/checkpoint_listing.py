@@ -112,6 +112,10 @@ class Listing:
         """Return the complete ones."""
         return [one for one in self.checkpoints.values() if one.incomplete is None]
 
+    def complete_by_name(self) -> dict[str, FoundCheckpoint]:
+        """Return the complete ones by name."""
+        return {one.name: one for one in self.complete()}
+
 
 def list_path(path: Path) -> Listing:
     """Return the checkpoints below `path`; hidden folders are none.
