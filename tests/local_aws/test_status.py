@@ -33,7 +33,7 @@ def surroundings(local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> Iterat
     for task in fsx.describe_data_repository_tasks()["DataRepositoryTasks"]:
         if task["Lifecycle"] in ("PENDING", "EXECUTING"):
             fsx.cancel_data_repository_task(TaskId=task["TaskId"])
-    local_aws.fsx_control(task_outcome="SUCCEED")
+    local_aws.fsx_control(task_outcome="SUCCEED", misconfigured={})
     cloudformation = local_aws.client("cloudformation")
     for stack in cloudformation.describe_stacks()["Stacks"]:
         if stack["StackName"].startswith("TrainingStorage"):
@@ -223,6 +223,20 @@ def test_an_export_of_all_checkpoints_is_named(
     assert read(capsys, code=0)["jobs"][0]["file_systems"][0]["tasks"][0]["kind"] == "EXPORT_TO_REPOSITORY"
     settled(lambda: not running(fsx))
     assert "An export of all of it, begun at " in loss(read(capsys, code=0), "/checkpoints")["words"]
+
+
+def test_a_misconfigured_link_exports_nothing_and_says_why(
+    local_aws: LocalAws, demo: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put_age(local_aws, demo, 0)
+    local_aws.fsx_control(misconfigured={"/logs": "Amazon FSx is unable to access the bucket"})
+    document = read(capsys, code=1)
+    assert document["problems"] == [
+        f"The link /logs of {demo} is MISCONFIGURED: Amazon FSx is unable to access the bucket."
+    ]
+    found = loss(document, "/logs")
+    assert found["verdict"] == "unknown"
+    assert "MISCONFIGURED: Amazon FSx is unable to access the bucket." in found["words"]
 
 
 def test_a_failed_task_needs_attention(local_aws: LocalAws, demo: str, capsys: pytest.CaptureFixture[str]) -> None:
