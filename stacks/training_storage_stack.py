@@ -73,6 +73,7 @@ class TrainingStorageStack(Stack):
             capacity_reservation_ids=options.capacity_reservation_ids,
             ami_parameter=options.ami_parameter,
             home_file_system_id=options.home_file_system_id,
+            slurm_version=options.slurm_version,
         )
         self._write_outputs()
 

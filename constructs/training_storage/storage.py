@@ -56,7 +56,7 @@ class TrainingStorage(Construct):
     engine
         What starts the nodes: pcs or ec2; None for pcs where it can serve the plan, else ec2
         (`training_storage.planning.choose_engine` says which, and why).
-    purchase, capacity_reservation_ids, ami_parameter, home_file_system_id
+    purchase, capacity_reservation_ids, ami_parameter, home_file_system_id, slurm_version
         See `GpuCluster`.
 
     Attributes
@@ -89,6 +89,7 @@ class TrainingStorage(Construct):
         capacity_reservation_ids: Sequence[str] = (),
         ami_parameter: str | None = None,
         home_file_system_id: str | None = None,
+        slurm_version: str | None = None,
     ) -> None:
         if not isinstance(plan, StoragePlan):
             raise ConstructError(f"plan must be what plan_storage returned, got: a {type(plan).__name__}")
@@ -174,6 +175,7 @@ class TrainingStorage(Construct):
             # The lake's key: it outlives this stack, as what it encrypts does.
             encryption_key=data_lake.encryption_key,
             home_file_system_id=home_file_system_id,
+            slurm_version=slurm_version,
         )
         links = self.file_system.links if self.file_system else []
         # Links too: what a node writes before its folder is linked does not leave the file system by itself.

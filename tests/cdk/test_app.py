@@ -338,6 +338,11 @@ def test_the_home_of_an_earlier_job_comes_back(synthesize: Synthesize) -> None:
     assert template["Outputs"]["HomeFileSystemId"]["Value"] == "fs-0123456789abcdef0"
 
 
+def test_another_version_of_slurm_can_be_had(synthesize: Synthesize) -> None:
+    (cluster,) = of_type(synthesize(instances="8", slurm_version="25.11")[STORAGE], "AWS::PCS::Cluster")
+    assert cluster["Properties"]["Scheduler"] == {"Type": "SLURM", "Version": "25.11"}
+
+
 def test_another_way_of_purchase_is_named_beside_the_prices() -> None:
     assert any("not of purchase=spot" in line for line in build(App(context=flags() | SPOT)))
     assert not any("purchase" in line for line in build(App(context=flags() | {"instances": "8"})))

@@ -262,6 +262,10 @@ def test_spot_is_a_market_option(stack: Stack, vpc: ec2.Vpc, resources: Synthesi
         ({"boot_commands": {"login": ["true"]}}, "role in boot_commands for engine ec2 must be one of compute, got"),
         ({"boot_commands": {"compute": ["x" * 17_000]}}, "boot_commands must be at most 16384 bytes .*got: 17013"),
         ({"home_file_system_id": "fs-01234567"}, "home_file_system_id must be left out for engine ec2"),
+        (
+            {"slurm_version": "25.11"},
+            "slurm_version must be left out for engine ec2, which runs no Slurm, got: '25.11'",
+        ),
         ({"capacity_reservation_ids": ["block-1"]}, "capacity_reservation_ids must be ids such as cr-"),
         ({"instances": 0}, "instances must be a whole number, at least 1, got: 0"),
         ({"instances": True}, "instances must be a whole number, at least 1, got: True"),

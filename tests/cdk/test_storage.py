@@ -168,7 +168,7 @@ def test_nodes_with_accelerators_are_granted_the_jobs_folders_and_nothing_else(f
     assert set(storage.cluster.roles) == ENGINE_ROLES[engine]
     role = foreign.resolve(storage.cluster.role.role_name)["Ref"]
     own = ("checkpoints/alpha/", "logs/alpha/", "evaluations/alpha/", "models/alpha/")
-    assert granted(Template.from_stack(foreign).to_json(), role) == {
+    assert granted(dict(Template.from_stack(foreign).to_json()), role) == {
         listing(*SHARED),
         listing(*own),
         *lake(READ, SHARED),
@@ -184,7 +184,7 @@ def test_the_login_node_reads_the_job_and_writes_results_but_neither_checkpoints
     role = foreign.resolve(storage.cluster.roles["login"].role_name)["Ref"]
     read_only = (*SHARED, "checkpoints/alpha/", "models/alpha/")
     own = ("logs/alpha/", "evaluations/alpha/")
-    assert granted(Template.from_stack(foreign).to_json(), role) == {
+    assert granted(dict(Template.from_stack(foreign).to_json()), role) == {
         listing(*read_only),
         listing(*own),
         *lake(READ, read_only),
@@ -199,7 +199,7 @@ def test_the_login_node_reads_the_directory_bucket_and_nodes_with_accelerators_w
     storage = TrainingStorage(
         foreign, "Storage", plan=plan(instances=600, interface="object"), data_lake=DataLake(foreign, "Lake")
     )
-    template = Template.from_stack(foreign).to_json()
+    template = dict(Template.from_stack(foreign).to_json())
     modes = {}
     for name, role in storage.cluster.roles.items():
         (session,) = [
@@ -269,6 +269,7 @@ def test_a_network_made_here_holds_nodes_servers_and_endpoints_or_is_refused(
     [
         ({"engine": "eks"}, "engine must be one of pcs, ec2, got: 'eks'"),
         ({"engine": "ec2", "home_file_system_id": "fs-01234567"}, "home_file_system_id must be left out"),
+        ({"slurm_version": "23.11"}, "slurm_version must be one of 24.11, 25.05, 25.11, 26.05, got: '23.11'"),
     ],
 )
 def test_an_engine_that_cannot_is_refused(foreign: Stack, options: dict[str, Any], message: str) -> None:

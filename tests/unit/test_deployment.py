@@ -91,6 +91,7 @@ def test_keys_of_later_versions_are_refused_not_ignored(key: str) -> None:
             {"home_file_system_id": "home"},
             "the id of an EFS file system, for example fs-0123456789abcdef0, got: 'home'",
         ),
+        ({"slurm_version": "23.11"}, "slurm_version must be one of 24.11, 25.05, 25.11, 26.05, got: '23.11'."),
         ({"egress": "internet"}, "egress must be one of nat, isolated, got: 'internet'."),
         ({"purchase": "ondemand"}, "Did you mean 'on-demand'?"),
         ({"purchase": "capacity-block"}, "capacity_reservation_ids must name the Capacity Blocks"),

@@ -47,8 +47,6 @@ class AwsPcsCluster(GpuCluster):
 
     Parameters
     ----------
-    slurm_version
-        A version that AWS PCS offers.
     idle_seconds
         How long a node may be idle before AWS PCS ends it.
     login_instance_type
@@ -79,6 +77,7 @@ class AwsPcsCluster(GpuCluster):
     )
     node_roles: ClassVar[tuple[str, ...]] = (COMPUTE, LOGIN)
     has_home: ClassVar[bool] = True
+    runs_slurm: ClassVar[bool] = True
     home: HomeFileSystem
     queue_name: str = _QUEUE
 
@@ -99,8 +98,8 @@ class AwsPcsCluster(GpuCluster):
         boot_commands: Mapping[str, Sequence[str]] | None = None,
         encryption_key: kms.IKey | None = None,
         home_file_system_id: str | None = None,
-        root_volume_gib: int = 200,
         slurm_version: str | None = None,
+        root_volume_gib: int = 200,
         idle_seconds: int | None = None,
         login_instance_type: str | None = None,
     ) -> None:
@@ -124,6 +123,7 @@ class AwsPcsCluster(GpuCluster):
             boot_commands=boot_commands,
             encryption_key=encryption_key,
             home_file_system_id=home_file_system_id,
+            slurm_version=slurm_version,
             root_volume_gib=root_volume_gib,
         )
         self._image_parameter = ami_parameter or images.pcs_parameter(instance_type) or ""

@@ -69,6 +69,8 @@ class GpuCluster(Construct):
         the cluster.
     home_file_system_id
         An EFS file system that an earlier cluster left, to be /home again; only for engines with a /home.
+    slurm_version
+        Version of Slurm; the engine's newest if none is given; only for engines that run Slurm.
     root_volume_gib
         Size of a node's root volume, encrypted with the aws/ebs key.
 
@@ -103,6 +105,7 @@ class GpuCluster(Construct):
     node_apis: ClassVar[tuple[str, ...]]
     node_roles: ClassVar[tuple[str, ...]]
     has_home: ClassVar[bool]
+    runs_slurm: ClassVar[bool]
     roles: Mapping[str, iam.Role]
     home: HomeFileSystem | None = None
     start_session_command: str
@@ -127,6 +130,7 @@ class GpuCluster(Construct):
         boot_commands: Mapping[str, Sequence[str]] | None = None,
         encryption_key: kms.IKey | None = None,
         home_file_system_id: str | None = None,
+        slurm_version: str | None = None,
         root_volume_gib: int = 200,
     ) -> None:
         require_integer(instances, what="instances", minimum=1)
@@ -143,6 +147,10 @@ class GpuCluster(Construct):
             raise ConstructError(
                 f"home_file_system_id must be left out for engine {self.engine}, which has no /home,"
                 f" got: {home_file_system_id!r}"
+            )
+        if slurm_version is not None and not self.runs_slurm:
+            raise ConstructError(
+                f"slurm_version must be left out for engine {self.engine}, which runs no Slurm, got: {slurm_version!r}"
             )
         region = region_of(scope)
         try:

@@ -48,6 +48,7 @@ class Ec2AutoScalingCluster(GpuCluster):
     )
     node_roles: ClassVar[tuple[str, ...]] = (COMPUTE,)
     has_home: ClassVar[bool] = False
+    runs_slurm: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -66,6 +67,7 @@ class Ec2AutoScalingCluster(GpuCluster):
         boot_commands: Mapping[str, Sequence[str]] | None = None,
         encryption_key: kms.IKey | None = None,
         home_file_system_id: str | None = None,
+        slurm_version: str | None = None,
         root_volume_gib: int = 200,
     ) -> None:
         super().__init__(
@@ -83,6 +85,7 @@ class Ec2AutoScalingCluster(GpuCluster):
             boot_commands=boot_commands,
             encryption_key=encryption_key,
             home_file_system_id=home_file_system_id,
+            slurm_version=slurm_version,
             root_volume_gib=root_volume_gib,
         )
         self.roles = {COMPUTE: self._make_role("Role", "Training nodes")}

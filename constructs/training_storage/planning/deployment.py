@@ -38,6 +38,7 @@ _KINDS: Final[dict[str, Kind]] = {
     "home_file_system_id": Text(
         pattern=r"fs-[0-9a-f]{8,17}", allowed="the id of an EFS file system", example="fs-0123456789abcdef0"
     ),
+    "slurm_version": Choice(allowed=catalog.pcs().slurm_versions),
     "vpc_id": Text(pattern=r"vpc-[0-9a-f]{8,17}", allowed="the id of a VPC", example="vpc-0123456789abcdef0"),
     "subnet_id": Text(
         pattern=r"subnet-[0-9a-f]{8,17}", allowed="the id of a private subnet", example="subnet-0123456789abcdef0"
@@ -78,6 +79,8 @@ class DeploymentOptions:
         SSM parameter with the AMI id of the nodes; None for the default image.
     home_file_system_id
         EFS file system that an earlier cluster left, to be its /home again; None for a new one. Only for ``pcs``.
+    slurm_version
+        Version of Slurm; None for the newest that AWS PCS offers. Only for ``pcs``.
     vpc_id, subnet_id
         Existing network to use, both or neither.
     data_lake_bucket_name, data_lake_key_arn
@@ -96,6 +99,7 @@ class DeploymentOptions:
     capacity_reservation_ids: tuple[str, ...] = ()
     ami_parameter: str | None = None
     home_file_system_id: str | None = None
+    slurm_version: str | None = None
     vpc_id: str | None = None
     subnet_id: str | None = None
     data_lake_bucket_name: str | None = None
