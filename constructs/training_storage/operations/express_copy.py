@@ -290,15 +290,20 @@ class ExpressCopy:
 
         def copy_part(part: _Part) -> dict[str, Any]:
             self._go_on()
-            answer = self._client.upload_part_copy(
-                Bucket=self._lake_bucket,
-                Key=file.lake_key,
-                UploadId=upload_id,
-                PartNumber=part.number,
-                CopySource={"Bucket": self._source_bucket, "Key": file.source_key},
-                CopySourceIfMatch=f'"{source.etag}"',
-                CopySourceRange=f"bytes={part.first}-{part.first + part.length - 1}",
-            )
+            try:
+                answer = self._client.upload_part_copy(
+                    Bucket=self._lake_bucket,
+                    Key=file.lake_key,
+                    UploadId=upload_id,
+                    PartNumber=part.number,
+                    CopySource={"Bucket": self._source_bucket, "Key": file.source_key},
+                    CopySourceIfMatch=f'"{source.etag}"',
+                    CopySourceRange=f"bytes={part.first}-{part.first + part.length - 1}",
+                )
+            except BaseException:
+                # The parts that wait in the pool need not be begun.
+                self._failed.set()
+                raise
             self._copied(part.length)
             return _completed(part.number, answer["CopyPartResult"], cut.algorithm)
 
