@@ -13,6 +13,7 @@ from ministack.services.cloudformation import changesets, engine, provisioners, 
 from training_storage.testing.local_aws import registry_resource
 from training_storage.testing.local_aws.fsx.service import FsxService
 from training_storage.testing.local_aws.ministack_adapter import ec2_behaviours, express, fsx_behaviours
+from training_storage.testing.local_aws.pcs_service import PcsService
 from training_storage.testing.local_aws.registry_resource import Behaviour, Place
 from training_storage.testing.local_aws.registry_schema import RegistrySchema, known_types, schema_for
 
@@ -38,13 +39,14 @@ _KNOWN = known_types()
 _ATTRIBUTES = responses.AccountRegionScopedDict()
 
 
-def install(service: FsxService) -> None:
+def install(service: FsxService, pcs: PcsService) -> None:
     """Replace the handler table: ministack's own types validated, all other registry types served."""
     own = dict(provisioners._RESOURCE_HANDLERS)
     behaviours: dict[str, Behaviour] = {
         **ec2_behaviours.behaviours(),
         **express.behaviours(),
         **fsx_behaviours.behaviours(service),
+        **pcs.behaviours(),
     }
     table = _RegionalHandlers()
     for type_name, handler in own.items():

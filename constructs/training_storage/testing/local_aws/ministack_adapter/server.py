@@ -13,6 +13,7 @@ from ministack import app as ministack_app
 from ministack.core import responses, router
 from ministack.services import ec2, ssm
 
+from training_storage.testing.local_aws import pcs_service
 from training_storage.testing.local_aws.ami_parameters import AMI_PARAMETERS
 from training_storage.testing.local_aws.fsx.service import TARGET_PREFIX, FsxService
 from training_storage.testing.local_aws.ministack_adapter import (
@@ -25,6 +26,7 @@ from training_storage.testing.local_aws.ministack_adapter import (
 )
 from training_storage.testing.local_aws.ministack_adapter.account import MinistackAccount
 from training_storage.testing.local_aws.ministack_adapter.names import missing_names
+from training_storage.testing.local_aws.pcs_service import PcsService
 
 CONTROL_PATH = "/_training_storage/fsx"
 # us-east-1 has six zones, no Region has more.
@@ -57,6 +59,24 @@ class _FsxModule:
         """Nothing of this service outlives the server."""
 
 
+class _PcsModule:
+    """AWS PCS in the shape of a ministack service module."""
+
+    def __init__(self, service: PcsService) -> None:
+        self._service = service
+
+    async def handle_request(
+        self, _method: str, _path: str, headers: dict[str, str], body: bytes, _query: dict[str, Any]
+    ) -> Answer:
+        return self._service.answer(headers.get("x-amz-target", ""), body)
+
+    def reset(self) -> None:
+        self._service.reset()
+
+    def get_state(self) -> None:
+        """Nothing of this service outlives the server."""
+
+
 def install() -> FsxService:
     """Put our services, types and rules into the imported ministack."""
     missing = missing_names()
@@ -67,12 +87,14 @@ def install() -> FsxService:
         )
         raise RuntimeError(message)
     service = FsxService(MinistackAccount())
-    resource_types.install(service)
+    pcs = PcsService(lambda: (str(responses.get_account_id()), str(responses.get_region())))
+    resource_types.install(service, pcs)
     stack_rules.install()
     conditions.install()
     creation_order.install()
     custom_resources.install()
     _serve_fsx(service)
+    _serve_pcs(pcs)
     _serve_directory_buckets()
     ec2._zone_name_for_az_id = _zone_name_of
     ssm._PUBLIC_AMI_PARAMETERS.update(AMI_PARAMETERS)
@@ -102,6 +124,15 @@ def _serve_fsx(service: FsxService) -> None:
     ministack_app.SERVICE_REGISTRY["fsx"] = {"module": name}
     ministack_app.SERVICE_HANDLERS["fsx"] = module.handle_request
     router.SERVICE_PATTERNS["fsx"] = {"target_prefixes": [TARGET_PREFIX], "host_patterns": [r"^fsx\."]}
+
+
+def _serve_pcs(service: PcsService) -> None:
+    module = _PcsModule(service)
+    name = "training_storage_pcs"
+    ministack_app._loaded_modules[name] = module
+    ministack_app.SERVICE_REGISTRY["pcs"] = {"module": name}
+    ministack_app.SERVICE_HANDLERS["pcs"] = module.handle_request
+    router.SERVICE_PATTERNS["pcs"] = {"target_prefixes": [pcs_service.TARGET_PREFIX], "host_patterns": [r"^pcs\."]}
 
 
 def _serve_directory_buckets() -> None:
