@@ -230,14 +230,14 @@ def _contract(arguments: argparse.Namespace) -> StorageContract | None:
 
 
 def _access(arguments: argparse.Namespace, contract: StorageContract | None) -> S3Access:
-    from training_storage.training.shard_s3 import S3Access  # noqa: PLC0415 - see _guarded
+    from training_storage.training.endpoint import endpoint_of  # noqa: PLC0415 - see _guarded
+    from training_storage.training.shard_s3 import S3Access  # noqa: PLC0415
 
     access = S3Access() if contract is None else S3Access.of(contract)
     if arguments.region is not None:
         access = dataclasses.replace(access, region=arguments.region)
     if arguments.endpoint_url is not None:
-        # Compatible stores mostly reject the trailing checksums that SDKs send to AWS.
-        access = dataclasses.replace(access, endpoint_url=arguments.endpoint_url, checksums="when_required")
+        access = dataclasses.replace(access, endpoint=endpoint_of(url=arguments.endpoint_url))
     return access
 
 

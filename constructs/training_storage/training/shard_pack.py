@@ -20,7 +20,7 @@ from training_storage.planning.units import MIB
 from training_storage.training.shard_errors import ShardError, ShardInputError
 from training_storage.training.shard_index import ShardIndex, ShardRecord, shard_name
 from training_storage.training.shard_manifest import build_manifest
-from training_storage.training.shard_s3 import S3Access
+from training_storage.training.shard_s3 import S3Access, aws_variables
 from training_storage.training.shard_source import open_source
 from training_storage.training.shard_target import open_target
 from training_storage.training.shard_writer import PackingJob, ShardTask, pack_shard, start_process
@@ -184,7 +184,10 @@ def _pack(
         for number, begin in enumerate(cuts)
     ]
     pool = ProcessPoolExecutor(
-        min(processes, shards), mp_context=context, initializer=start_process, initargs=(job, counters, stop)
+        min(processes, shards),
+        mp_context=context,
+        initializer=start_process,
+        initargs=(job, aws_variables(), counters, stop),
     )
     data = manifest.data
     try:

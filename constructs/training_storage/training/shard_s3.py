@@ -6,17 +6,18 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from training_storage.training.endpoint import boto3_settings, endpoint_of
 from training_storage.training.shard_errors import ShardError, ShardInputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from training_storage.training.contract import StorageContract
+    from training_storage.training.contract import Endpoint, StorageContract
 
 _SCHEME = "s3://"
 #: A large pool: every request waits for a first byte, so many are on the way at once.
 _CONNECTIONS = 64
-_ATTEMPTS = 6
+_TIMEOUT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,43 +28,31 @@ class S3Access:
     ----------
     region
         None for what the surroundings say.
-    endpoint_url
-        Of an S3-compatible store; None for AWS.
-    addressing_style
-        ``auto``, ``path`` or ``virtual``.
-    checksums
-        ``when_supported`` or ``when_required``.
+    endpoint
+        Where requests go; what the surroundings say if None.
     """
 
     region: str | None = None
-    endpoint_url: str | None = None
-    addressing_style: str = "auto"
-    checksums: str = "when_supported"
+    endpoint: Endpoint | None = None
 
     @classmethod
     def of(cls, contract: StorageContract) -> S3Access:
         """Return what the contract says."""
-        return cls(
-            region=contract.region,
-            endpoint_url=contract.endpoint.url,
-            addressing_style=contract.endpoint.addressing_style,
-            checksums=contract.endpoint.checksums,
-        )
+        return cls(region=contract.region, endpoint=contract.endpoint)
 
     def client(self) -> Any:  # noqa: ANN401 - boto3 clients have no type
         """Return a client with a connection pool of its own."""
         # Loaded here: plans of local folders need no boto3.
         import boto3  # noqa: PLC0415
-        from botocore.config import Config  # noqa: PLC0415
 
-        config = Config(
-            max_pool_connections=_CONNECTIONS,
-            retries={"mode": "standard", "max_attempts": _ATTEMPTS},
-            s3={"addressing_style": self.addressing_style},
-            request_checksum_calculation=self.checksums,
-            response_checksum_validation=self.checksums,
-        )
-        return boto3.client("s3", region_name=self.region, endpoint_url=self.endpoint_url, config=config)
+        endpoint = self.endpoint or endpoint_of()
+        settings = boto3_settings(endpoint, connections=_CONNECTIONS, timeout_seconds=_TIMEOUT_SECONDS)
+        return boto3.client("s3", region_name=self.region, **settings)
+
+
+def aws_variables() -> dict[str, str]:
+    """Return the variables by which this process reaches AWS, for processes that a server forks."""
+    return {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
 
 
 def is_uri(place: str) -> bool:

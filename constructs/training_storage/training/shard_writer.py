@@ -58,18 +58,21 @@ class _Process:
     stop: Any
 
 
-def start_process(job: PackingJob, progress: Any, stop: Any) -> None:  # noqa: ANN401 - shared values have no type
+def start_process(job: PackingJob, variables: dict[str, str], progress: Any, stop: Any) -> None:  # noqa: ANN401 - shared values have no type
     """Prepare a packing process.
 
     Parameters
     ----------
     job
         What is packed.
+    variables
+        By which the parent reaches AWS; the server that forks this process may be older than they are.
     progress
         Shared pair of counters: files and bytes.
     stop
         Shared flag: set once one process has failed.
     """
+    os.environ.update(variables)
     # Ctrl-C goes to the whole group; the parent decides what ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
