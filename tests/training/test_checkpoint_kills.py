@@ -45,7 +45,7 @@ def killed(target: str, *options: str, kills: int, aws: LocalAws | None) -> dict
     return result
 
 
-@pytest.mark.parametrize(("kind", "kills"), [("s3", 200), ("path", 100)])
+@pytest.mark.parametrize(("kind", "kills"), [("s3", 200), ("path", 80)])
 def test_whoever_is_killed_wherever_restore_gives_a_whole_checkpoint_and_latest_never_goes_back(
     request: pytest.FixtureRequest, tmp_path: Path, kind: str, kills: int
 ) -> None:
@@ -68,6 +68,6 @@ def test_whoever_is_killed_wherever_restore_gives_a_whole_checkpoint_and_latest_
 
 
 def test_the_observers_notice_a_careless_publisher(tmp_path: Path) -> None:
-    result = killed(str(tmp_path / "lustre"), "--careless", kills=60, aws=None)
+    result = killed(str(tmp_path / "lustre"), "--careless", kills=40, aws=None)
     assert result["watch_pointer"]["violations"]
     assert result["watch_restore"]["violations"]

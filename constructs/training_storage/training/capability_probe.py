@@ -131,42 +131,37 @@ class _Probe:
     def _multipart(self) -> Answer:
         key = self._key("multipart")
         try:
-            self._upload(key, fill=1)
+            self._upload(key, create_only=False)
         except CheckpointError:
             return Answer.REFUSED
-        return Answer.YES if self._size(key) == self._upload_size() else Answer.IGNORED
+        return Answer.YES if self._size(key) == _TwoParts().size else Answer.IGNORED
 
     def _multipart_create_only(self) -> Answer:
         key = self._key("multipart-create-only")
         self._place.put(key, _FIRST)
         try:
-            refused = not self._upload(key, fill=2)
+            refused = not self._upload(key, create_only=True)
         except CheckpointError:
             # A store that takes parts but not the condition says so at the end.
             return Answer.REFUSED
         return Answer.YES if refused and self._holds(key, _FIRST) else Answer.IGNORED
 
-    def _upload(self, key: str, *, fill: int) -> bool:
-        return self._place.create_from_parts(key, _Fill(fill), send=_now)
+    def _upload(self, key: str, *, create_only: bool) -> bool:
+        return self._place.upload(key, _TwoParts(), send=_now, create_only=create_only)
 
     def _size(self, key: str) -> int | None:
         state = self._place.files(self._folder).get(key.partition("/")[2])
         return None if state is None else state.bytes
 
-    @staticmethod
-    def _upload_size() -> int:
-        return copy_limits().part_mib_minimum * MIB + len(_FIRST)
 
-
-class _Fill:
+class _TwoParts:
     """The smallest file in two parts."""
 
-    def __init__(self, fill: int) -> None:
-        self._fill = fill
+    def __init__(self) -> None:
         self.size = copy_limits().part_mib_minimum * MIB + len(_FIRST)
 
     def __iter__(self) -> Iterator[bytes]:
-        yield bytes([self._fill]) * (copy_limits().part_mib_minimum * MIB)
+        yield bytes(self.size - len(_FIRST))
         yield _FIRST
 
 

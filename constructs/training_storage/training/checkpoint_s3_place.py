@@ -226,22 +226,9 @@ class S3Place:
 
     def create_from_parts(self, key: str, parts: Parts, *, send: Send) -> bool:
         """Upload an object in parts and complete it unless it exists."""
-        with _reasons(f"{self.uri}{key}"):
-            upload = Upload(client=self.client, bucket=self._bucket, key=self._prefix + key)
-            try:
-                sent = [send(functools.partial(upload.part, number, part)) for number, part in enumerate(parts, 1)]
-                done = [future.result() for future in sent]
-                create_only = not self._capabilities.lacks("multipart_create_only")
-                if not create_only and self.exists(key):
-                    upload.abort()
-                    return False
-                written = upload.complete(done, create_only=create_only)
-            except BaseException:
-                upload.abort()
-                raise
-            if not written:
-                upload.abort()
-            return written
+        if self._capabilities.lacks("multipart_create_only"):
+            return self.upload(key, parts, send=send, before_completion=lambda: not self.exists(key))
+        return self.upload(key, parts, send=send, create_only=True)
 
     def swap(self, key: str, data: bytes, *, version: str | None) -> bool:
         """Put an object that still has the ETag `version`, or is not there yet where it is None."""
@@ -308,6 +295,31 @@ class S3Place:
             except (AlreadyExistsError, PreconditionError, *_MISSING):
                 return False
             return True
+
+    def upload(
+        self,
+        key: str,
+        parts: Parts,
+        *,
+        send: Send,
+        create_only: bool = False,
+        before_completion: Callable[[], bool] = lambda: True,
+    ) -> bool:
+        """Upload an object in parts; return whether the store completed it.
+
+        `create_only` completes with ``If-None-Match: *``; without it `before_completion` has the last word.
+        """
+        with _reasons(f"{self.uri}{key}"):
+            upload = Upload(client=self.client, bucket=self._bucket, key=self._prefix + key)
+            written = False
+            try:
+                sent = [send(functools.partial(upload.part, number, part)) for number, part in enumerate(parts, 1)]
+                done = [future.result() for future in sent]
+                written = before_completion() and upload.complete(done, create_only=create_only)
+            finally:
+                if not written:
+                    upload.abort()
+            return written
 
     def copy(self, key: str, to: str) -> None:
         """Copy an object on the server's side."""

@@ -68,6 +68,11 @@ def endpoint_of(
     )
 
 
+def endpoint_of_contract(endpoint: Endpoint) -> Endpoint:
+    """Return the contract's endpoint; where that is AWS, the surroundings may name another, as for every AWS tool."""
+    return endpoint if endpoint.url is not None else endpoint_of(addressing_style=endpoint.addressing_style)
+
+
 def is_aws(endpoint: Endpoint) -> bool:
     """Whether requests go to AWS, whose S3 keeps what its documentation says; anything else is probed."""
     return endpoint.url is None or _is_aws_host(endpoint.url)
@@ -111,7 +116,8 @@ def obstore_settings(
     """
     import datetime as dt  # noqa: PLC0415
 
-    config: dict[str, Any] = {}
+    # Said, so that no variable says otherwise.
+    config: dict[str, Any] = {"conditional_put": "etag"}
     if region:
         config["region"] = region
     if endpoint.url is not None:
@@ -119,7 +125,8 @@ def obstore_settings(
             endpoint.addressing_style == "auto" and _is_aws_host(endpoint.url)
         )
         scheme, _, host = endpoint.url.partition("://")
-        config["endpoint"] = f"{scheme}://{bucket}.{host}" if virtual else endpoint.url
+        # Under this name: under the plain one obstore lets the variable AWS_ENDPOINT_URL_S3 win.
+        config["aws_endpoint_url_s3"] = f"{scheme}://{bucket}.{host}" if virtual else endpoint.url
         config["virtual_hosted_style_request"] = virtual
     else:
         config["virtual_hosted_style_request"] = endpoint.addressing_style != "path"

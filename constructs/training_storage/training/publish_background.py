@@ -24,6 +24,7 @@ from training_storage.checkpoint_format import (
 from training_storage.planning.errors import InvalidJobError
 from training_storage.training.checkpoint_errors import CheckpointError, DeadlineError
 from training_storage.training.checkpoint_place import Place, open_place
+from training_storage.training.endpoint import endpoint_of_contract
 from training_storage.training.publish import TIMEOUT_SECONDS, Published, publish
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ class CheckpointPublisher:
         """
         checkpoints = contract.checkpoints
         uri = checkpoints.durable_uri if durable else checkpoints.write_to
-        place = open_place(uri, endpoint=contract.endpoint, region=contract.region)
+        place = open_place(uri, endpoint=endpoint_of_contract(contract.endpoint), region=contract.region)
         chosen: dict[str, object] = {
             "local_path": checkpoints.local_path,
             "attempt": attempt_of_environment(),

@@ -1,0 +1,216 @@
+"""Publishing in the background: the loop never waits for the network, and hears of every failure."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.training.checkpoint_support import content, files_of, s3_place, saved
+from training_storage.planning.errors import InvalidJobError
+from training_storage.training.checkpoint_errors import CheckpointError, DeadlineError
+from training_storage.training.checkpoint_path_place import PathPlace
+from training_storage.training.publish import publish
+from training_storage.training.publish_background import (
+    CheckpointPublisher,
+    attempt_of_environment,
+    remove_published,
+)
+from training_storage.training.restore import restore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Slow:
+    """A place whose first write waits for `go`."""
+
+    def __init__(self, place: Any) -> None:
+        self._place, self.go = place, threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._place, name)
+
+    def create(self, key: str, data: bytes) -> bool:
+        self.go.wait(20)
+        return bool(self._place.create(key, data))
+
+
+class Broken:
+    """A place that refuses every write."""
+
+    def __init__(self, place: Any) -> None:
+        self._place = place
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._place, name)
+
+    def create(self, key: str, _data: bytes) -> bool:
+        raise CheckpointError(f"{key}: out of order")
+
+
+def save(publisher: CheckpointPublisher, step: int) -> None:
+    with publisher.saving(step) as folder:
+        (folder / "model.pt").write_bytes(content(step, "model.pt", 1000))
+
+
+def test_what_is_saved_is_published_in_order_and_comes_back(bucket: str, tmp_path: Path) -> None:
+    place = s3_place(bucket)
+    with CheckpointPublisher(place, local_path=tmp_path / "local", backlog=5) as publisher:
+        for step in (10, 20, 30):
+            save(publisher, step)
+        published = publisher.wait()
+    assert [(one.step, one.complete, one.latest_moved) for one in published] == [
+        (10, True, True),
+        (20, True, True),
+        (30, True, True),
+    ]
+    assert files_of(restore(place, tmp_path / "back").folder) == {"model.pt": content(30, "model.pt", 1000)}
+
+
+def test_submitting_returns_while_the_upload_still_runs(tmp_path: Path) -> None:
+    slow = Slow(PathPlace(tmp_path / "lustre"))
+    publisher = CheckpointPublisher(slow, local_path=tmp_path / "local")  # type: ignore[arg-type]
+    started = time.monotonic()
+    save(publisher, 10)
+    assert time.monotonic() - started < 1
+    assert slow.files("step-0000000010") == {}
+    slow.go.set()
+    assert [one.step for one in publisher.close()] == [10]
+
+
+def test_a_failed_upload_is_raised_by_the_next_call_and_the_local_checkpoint_stays(tmp_path: Path) -> None:
+    publisher = CheckpointPublisher(Broken(PathPlace(tmp_path / "lustre")), local_path=tmp_path / "local")  # type: ignore[arg-type]
+    save(publisher, 10)
+    with pytest.raises(CheckpointError, match=r"rank 0: step-0000000010/model\.pt: out of order"):
+        publisher.wait()
+    save(publisher, 20)
+    while publisher._shared.running or publisher._shared.waiting:
+        time.sleep(0.01)
+    with pytest.raises(CheckpointError, match="step-0000000020"):
+        save(publisher, 30)
+    # It is raised once: training may go on.
+    save(publisher, 40)
+    assert sorted(path.name for path in (tmp_path / "local").iterdir()) == [
+        "step-0000000010",
+        "step-0000000020",
+        "step-0000000040",
+    ]
+    with pytest.raises(CheckpointError, match="step-0000000040"):
+        publisher.close()
+
+
+def test_uploads_slower_than_saves_make_the_loop_wait_and_end_with_a_reason(tmp_path: Path) -> None:
+    slow = Slow(PathPlace(tmp_path / "lustre"))
+    publisher = CheckpointPublisher(slow, local_path=tmp_path / "local", timeout_seconds=0.4)  # type: ignore[arg-type]
+    save(publisher, 10)
+    while publisher._shared.waiting:
+        time.sleep(0.01)
+    save(publisher, 20)
+    with pytest.raises(CheckpointError, match=r"rank 0: .*(are slower than saves|was not published in time)"):
+        save(publisher, 30)
+    slow.go.set()
+
+
+def test_an_upload_that_hangs_ends_in_bounded_time_and_names_rank_and_key(tmp_path: Path) -> None:
+    slow = Slow(PathPlace(tmp_path / "lustre"))
+    started = time.monotonic()
+    with pytest.raises(
+        DeadlineError, match=r"rank 2: .*step-0000000010/model\.pt and 2 more was not published in time"
+    ):
+        publish(saved(tmp_path, 10), slow, rank=2, ranks=3, timeout_seconds=0.3)  # type: ignore[arg-type]
+    assert time.monotonic() - started < 2
+    slow.go.set()
+
+
+def test_the_newest_two_stay_and_older_ones_go_once_they_are_published(tmp_path: Path) -> None:
+    with CheckpointPublisher(PathPlace(tmp_path / "lustre"), local_path=tmp_path / "local", backlog=9) as publisher:
+        for step in range(10, 60, 10):
+            save(publisher, step)
+    assert sorted(path.name for path in (tmp_path / "local").iterdir()) == ["step-0000000040", "step-0000000050"]
+
+
+def test_what_is_not_published_whole_is_never_removed(tmp_path: Path) -> None:
+    local, lake = tmp_path / "local", PathPlace(tmp_path / "lake")
+    for step in (10, 20, 30, 40):
+        saved(local, step)
+    publish(local / "step-0000000010", lake)
+    lake.create("step-0000000020/model.pt", b"half")
+    publish(local / "step-0000000040", lake)
+    # More local files than the marker names: somebody's work that is nowhere else.
+    (local / "step-0000000010" / "more.pt").write_bytes(b"more")
+    assert remove_published(local, lake, kept=1) == []
+    (local / "step-0000000010" / "more.pt").unlink()
+    assert remove_published(local, lake, kept=1) == ["step-0000000010"]
+    publish(local / "step-0000000030", lake)
+    assert remove_published(local, lake, kept=0) == ["step-0000000030"]
+    assert sorted(path.name for path in local.iterdir()) == ["step-0000000020", "step-0000000040"]
+
+
+def test_a_save_that_fails_leaves_nothing_and_publishes_nothing(tmp_path: Path) -> None:
+    publisher = CheckpointPublisher(PathPlace(tmp_path / "lustre"), local_path=tmp_path / "local")
+
+    def fail_in_the_middle() -> None:
+        with publisher.saving(10) as folder:
+            (folder / "model.pt").write_bytes(b"half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_in_the_middle()
+    assert publisher.wait() == ()
+    assert list((tmp_path / "local").iterdir()) == []
+
+
+def test_a_step_is_saved_once(tmp_path: Path) -> None:
+    with CheckpointPublisher(PathPlace(tmp_path / "lustre"), local_path=tmp_path / "local") as publisher:
+        save(publisher, 10)
+        with pytest.raises(InvalidJobError, match="step must be saved once, got: 10 again"), publisher.saving(10):
+            pass
+
+
+def test_a_run_that_starts_again_does_not_meet_its_own_half_written_folders(tmp_path: Path) -> None:
+    lustre = PathPlace(tmp_path / "lustre")
+    lustre.create("run-77-0-step-0000000010/model.pt", b"half, of the attempt before")
+    attempt = attempt_of_environment({"SLURM_JOB_ID": "77", "SLURM_RESTART_COUNT": "1"})
+    with CheckpointPublisher(lustre, local_path=tmp_path / "local", attempt=attempt) as publisher:
+        save(publisher, 10)
+    restored = restore(lustre, tmp_path / "back")
+    assert (restored.name, restored.step) == ("run-77-1-step-0000000010", 10)
+
+
+@pytest.mark.parametrize(
+    ("environment", "attempt"),
+    [
+        ({}, None),
+        ({"SLURM_JOB_ID": "77"}, "run-77-0"),
+        ({"TORCHELASTIC_RUN_ID": "My job/2", "TORCHELASTIC_RESTART_COUNT": "3"}, "run-My-job-2-3"),
+        ({"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": "0"}, None),
+        ({"SLURM_JOB_ID": "77", "TORCHELASTIC_RUN_ID": "none"}, "run-77-0"),
+    ],
+)
+def test_the_attempt_is_what_the_launcher_counts(environment: dict[str, str], attempt: str | None) -> None:
+    assert attempt_of_environment(environment) == attempt
+
+
+def test_ranks_publish_one_checkpoint_together_in_the_background(tmp_path: Path) -> None:
+    lustre = PathPlace(tmp_path / "lustre")
+    publishers = [
+        CheckpointPublisher(lustre, local_path=tmp_path / "local", rank=rank, ranks=3, timeout_seconds=20)
+        for rank in range(3)
+    ]
+    for rank, publisher in enumerate(publishers):
+        with publisher.saving(10) as folder:
+            (folder / f"rank-{rank}.pt").write_bytes(content(10, str(rank), 500))
+    assert [publisher.close()[0].complete for publisher in publishers] == [True, False, False]
+    assert sorted(files_of(restore(lustre, tmp_path / "back").folder)) == ["rank-0.pt", "rank-1.pt", "rank-2.pt"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"kept": 0}, "kept must be at least 1"), ({"attempt": "a/b"}, "attempt must be letters")],
+)
+def test_bad_options_are_named(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidJobError, match=message):
+        CheckpointPublisher(PathPlace(tmp_path), local_path=tmp_path, **options)
