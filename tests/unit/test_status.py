@@ -690,6 +690,26 @@ def test_a_file_system_that_its_stack_no_longer_has_is_found_too() -> None:
     assert found.jobs[0].file_systems[0].in_stack is False
 
 
+def test_a_stack_that_failed_before_its_outputs_looks_for_checkpoints_in_the_lake_of_the_region() -> None:
+    aws = FakeAws()
+    failed = {**STACK_RECORD, "StackStatus": "ROLLBACK_COMPLETE", "Outputs": []}
+    lake = {
+        **STACK_RECORD,
+        "StackName": "TrainingDataLake",
+        "Outputs": [{"OutputKey": "BucketName", "OutputValue": "lake"}],
+    }
+    aws.answer("cloudformation", "describe_stacks", {"Stacks": [failed, lake]})
+    for _ in range(2):
+        aws.answer("cloudformation", "list_stack_resources", {"StackResourceSummaries": []})
+        aws.answer("cloudformation", "get_template", {"TemplateBody": "{}"})
+    aws.answer("fsx", "describe_file_systems", {"FileSystems": []})
+    aws.answer("s3", "list_objects_v2", {})
+    (one,) = read_status(aws, region="us-east-1", job=None, now=NOW).jobs
+    assert one.lake_checkpoints is not None
+    assert one.lake_checkpoints.place == "s3://lake/checkpoints/default/"
+    aws.check()
+
+
 @pytest.mark.parametrize("code", ["ExpiredToken", "InvalidClientTokenId", "UnrecognizedClientException"])
 def test_credentials_that_are_not_accepted_are_bad_input(code: str) -> None:
     with pytest.raises(InvalidJobError, match=f"credentials must be given and valid, got: {code}"):

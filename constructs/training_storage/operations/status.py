@@ -76,6 +76,7 @@ def read_status(client: Callable[[str], Any], *, region: str, job: str | None, n
             stacks=every,
             systems=None if systems is None else of_jobs[name],
             details=details,
+            lake=lake,
         )
         for name in names
     )
@@ -175,6 +176,7 @@ def _job_status(
     stacks: Sequence[Stack] | None,
     systems: Sequence[FileSystem] | None,
     details: _Details,
+    lake: Stack | None,
 ) -> JobStatus:
     # A stack of another app, which composes the constructs itself, is found by its file system.
     own_names = {system.stack_name for system in systems or ()}
@@ -198,7 +200,7 @@ def _job_status(
         directory_buckets=_directory_buckets(reader, stack, job=name),
         cluster=cluster,
         home=_home(stack),
-        lake_checkpoints=_lake_checkpoints(reader, stack, standing),
+        lake_checkpoints=_lake_checkpoints(reader, _checkpoints_place(stack, standing, lake=lake, job=name)),
         unknown=tuple(reader.unknown),
     )
 
@@ -266,22 +268,24 @@ def _home(stack: Stack | None) -> Home | None:
     return Home(id=adopted, is_kept=True) if adopted else None
 
 
-def _lake_checkpoints(
-    reader: _Reader, stack: Stack | None, standing: Sequence[StandingFileSystem] | None
-) -> Checkpoints | None:
-    place = (stack.outputs.get("CheckpointsUri") if stack else None) or next(
-        (
-            link.data_repository_path
-            for one in standing or ()
-            for link in one.links or ()
-            if "/checkpoints/" in link.data_repository_path
-        ),
-        None,
-    )
+def _checkpoints_place(
+    stack: Stack | None, standing: Sequence[StandingFileSystem] | None, *, lake: Stack | None, job: str
+) -> str | None:
+    """Return where the job's checkpoints lie in the lake: as its stack says, a link, or the lake in this Region."""
+    if stack is not None and "CheckpointsUri" in stack.outputs:
+        return stack.outputs["CheckpointsUri"]
+    for one in standing or ():
+        for link in one.links or ():
+            if "/checkpoints/" in f"{link.data_repository_path}/":
+                return link.data_repository_path
+    bucket = None if lake is None else lake.outputs.get("BucketName")
+    return None if bucket is None else f"s3://{bucket}/checkpoints/{job}/"
+
+
+def _lake_checkpoints(reader: _Reader, place: str | None) -> Checkpoints | None:
     if place is None:
-        reader.unknown.append(
-            Unknown(part="lake_checkpoints", because="no stack and no link of the job says where its checkpoints go")
-        )
+        because = "neither a stack nor a link of the job, nor a lake here, says where its checkpoints go"
+        reader.unknown.append(Unknown(part="lake_checkpoints", because=because))
         return None
     bucket, _, prefix = place.removeprefix("s3://").partition("/")
     return reader.ask(
