@@ -205,8 +205,8 @@ class Archive:
             name = choice.found.name
             if choice.state == CONFLICT:
                 failures.append(
-                    f"{name} is in the lake already with other content ({plan.lake.place}{name}/): a name is never "
-                    "used twice, so it is left alone; save the new one under another name"
+                    f"{name} is in the lake already with other content, and is left alone; if the new one should take "
+                    f"its place: aws s3 rm --recursive {plan.lake.place}{name}/"
                 )
             elif choice.is_open and unfinished:
                 unfinished.append(name)
