@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from .metrics import Metrics
     from .report import Reports
 
-#: How long a refusal waits for CloudWatch to say that nothing was ever written; its values are minutes late.
+#: How long to wait for CloudWatch to say that nothing was written; its values are minutes late.
 _METRICS_DELAY = dt.timedelta(minutes=6)
 _RESTORE_TRIES = 6
 _FILES_NAMED = 3
+_TWO_MINUTES = 120
 _CHANGING = ("CREATING", "UPDATING")
 
 
@@ -148,17 +149,17 @@ class Gate:
             self._refuse(file_system_id, attempt, told)
         if waiting is None or self._clock() < attempt.deadline:
             return waiting
-        minutes = (attempt.deadline - attempt.began).total_seconds() / 60
+        time_spent = _duration(attempt.deadline - attempt.began)
         if waiting.deleting:
             raise RefusalError(
-                f"{file_system_id} is exported, verified and being deleted, but not gone after {minutes:.0f} minutes",
+                f"{file_system_id} is exported, verified and being deleted, but not gone after {time_spent}",
                 way_out="Run it again",
             )
         self._refuse(
             file_system_id,
             attempt,
             RefusalError(
-                f"time ran out after {minutes:.0f} minutes, waiting for {waiting.what}",
+                f"time ran out after {time_spent}, waiting for {waiting.what}",
                 way_out=waiting.way_out,
                 words=f"time ran out waiting for {waiting.what}",
             ),
@@ -225,14 +226,17 @@ class Gate:
                 what=f"automatic export: its oldest queued change is {age:.0f} seconds old",
                 way_out="Run it again when the metric AgeOfOldestQueuedMessage (Publisher=AutoExport) is 0",
             )
-        written = self._metrics.written_since(file_system_id, ours[-1]["CreationTime"])
-        if written > 0:
+        began = ours[-1]["CreationTime"]
+        written = self._metrics.written_since(file_system_id, began)
+        if written.size:
             # What was written after the task had passed is not in the lake: once more.
             self._start(file_system_id, exported, attempt, number=len(ours) + 1)
             return Waiting(
-                what=f"clients to stop writing: {written:.0f} bytes since {ours[-1]['TaskId']} began",
+                what=f"clients to stop writing: {written.size:.0f} bytes since {ours[-1]['TaskId']} began",
                 way_out="Stop what writes and unmount the file system, then run it again",
             )
+        if written.size is not None and written.known_until is None and self._clock() < began + _METRICS_DELAY:
+            return Waiting(what="CloudWatch to say whether clients still write")
         return self._delete(file_system_id, exported=ours, attempt=attempt)
 
     def _make_ready(self, links: Sequence[Record], tasks: Sequence[Record]) -> Waiting | None:
@@ -352,6 +356,11 @@ class Gate:
             except (NotNowError, RefusalError) as error:
                 left.append(f"Automatic export of {link['FileSystemPath']} is still off ({error}).")
         return left
+
+
+def _duration(length: dt.timedelta) -> str:
+    seconds = round(length.total_seconds())
+    return f"{seconds // 60} minutes" if seconds >= _TWO_MINUTES else f"{seconds} seconds"
 
 
 def _events(link: Mapping[str, Record]) -> list[str]:

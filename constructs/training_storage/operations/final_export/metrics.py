@@ -16,6 +16,8 @@ _NAMESPACE = "AWS/FSx"
 _RECENT = dt.timedelta(minutes=15)
 #: Values of single minutes are kept for 15 days, those of hours for 455 (CloudWatch user guide, metrics retention).
 _HOUR = dt.timedelta(hours=1)
+#: Without a value from its first hours nobody knows what was written then.
+_FIRST_VALUE = dt.timedelta(hours=2)
 _KEPT = dt.timedelta(days=455)
 
 
@@ -64,15 +66,22 @@ class Metrics:
         if self._clock() - created > _KEPT:
             return Written(size=None, known_until=None)
         values = self._values("DataWriteBytes", "Sum", file_system_id, since=created - _HOUR, period=_HOUR)
-        if not values:
+        if not values or min(values) > created + _FIRST_VALUE:
             return Written(size=None, known_until=None)
         recent = self._values("DataWriteBytes", "Sum", file_system_id, since=self._clock() - _RECENT)
         return Written(size=sum(values.values()), known_until=max(recent, default=None))
 
-    def written_since(self, file_system_id: str, start: dt.datetime) -> float:
-        """Return the bytes that clients wrote since `start`; the period in which it lies does not count."""
-        values = self._values("DataWriteBytes", "Sum", file_system_id, since=start)
-        return sum(value for at, value in values.items() if at >= start)
+    def written_since(self, file_system_id: str, start: dt.datetime) -> Written:
+        """Return what clients wrote in the whole periods since `start`.
+
+        `known_until` is None as long as no such period has a value, and `size` is None if no period of the last minutes
+        has one.
+        """
+        recent = self._values("DataWriteBytes", "Sum", file_system_id, since=min(start, self._clock() - _RECENT))
+        if not recent:
+            return Written(size=None, known_until=None)
+        values = {at: value for at, value in recent.items() if at >= start}
+        return Written(size=sum(values.values()), known_until=max(values, default=None))
 
     def export_queue_age(self, file_system_id: str) -> float:
         """Return the age of the oldest change that automatic export has not brought over, in seconds; 0 for none."""

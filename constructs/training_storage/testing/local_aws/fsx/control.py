@@ -36,7 +36,7 @@ class Control:
         new or changed since the last one. The id "*" means every file system, also those made later; no contents
         at all forget the id's files.
     task_seconds
-        How long tasks created from now on are EXECUTING; None for `transition_seconds`.
+        How long tasks are EXECUTING, those that are so now included; None for `transition_seconds`.
     misconfigured
         Linked paths, each with FSx's message: the link is shown as MISCONFIGURED, and exports of it fail.
     queue_age_seconds

@@ -55,6 +55,8 @@ class FsxService:
         with self.lock:
             control = self.store().control
             control.apply(changes)
+            if "task_seconds" in changes:
+                tasks.reschedule(self.store())
             return vars(control)
 
     def reset(self) -> None:

@@ -60,19 +60,26 @@ def create(*, store: Store, surroundings: Surroundings, file_system: Record, req
     if request.get("ReleaseConfiguration"):
         record["ReleaseConfiguration"] = request["ReleaseConfiguration"]
     store.tasks[task_id] = record
-    duration = store.control.task_seconds
 
     def start() -> None:
         record["Lifecycle"] = "EXECUTING"
         record["StartTime"] = time.time()
         if record["_outcome"] != "HANG":
-            store.later(record, finish, seconds=duration)
+            store.later(record, finish, seconds=store.control.task_seconds)
 
     def finish() -> None:
         _finish(store, surroundings, record)
 
     store.later(record, start)
     return record
+
+
+def reschedule(store: Store) -> None:
+    """Let the tasks that are under way end after the time that the control says now."""
+    seconds = store.control.task_seconds
+    for record in store.tasks.values():
+        if record["Lifecycle"] == "EXECUTING" and record.get("_due") is not None:
+            record["_due"] = record["StartTime"] + (store.control.transition_seconds if seconds is None else seconds)
 
 
 def find(store: Store, task_id: str) -> Record:
