@@ -24,6 +24,8 @@ _VERBS = {
     "status": "show what stands, what it costs, and what would be lost if it were destroyed now",
     "release": "free the space of files that are in the lake already; deletes nothing",
     "shards": "pack small files into large shards that loaders read fast",
+    "checkpoint": "publish, restore and list finished checkpoints",
+    "verify": "try every place of the storage contract from this node: rights, conditional writes, speed",
 }
 _BAD_INPUT, _NO_TIER = 2, 3
 

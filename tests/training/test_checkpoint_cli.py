@@ -1,0 +1,141 @@
+"""``training-storage checkpoint``: what it prints, and what its exit codes mean to a script."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.training.checkpoint_support import content, files_of, s3_place, saved
+from training_storage.cli import main
+from training_storage.training.checkpoint_path_place import PathPlace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from training_storage.testing.local_aws import LocalAws
+
+
+def test_published_listed_and_restored_from_a_bucket(
+    bucket: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = saved(tmp_path / "local", 1200)
+    place = f"s3://{bucket}/checkpoints/job/"
+    assert main(["checkpoint", "publish", str(folder), "--to", place]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"{place}step-0000001200/  complete; latest.json names it\n3 files, 8.01 kB in ")
+    s3_place(bucket).create("step-0000001300/model.pt", b"half")
+    assert main(["checkpoint", "list", place]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"{place}  latest.json: step-0000001200"
+    assert [line.split()[:3] for line in lines[2:]] == [
+        ["step-0000001300", "1,300", "incomplete"],
+        ["step-0000001200", "1,200", "complete"],
+    ]
+    assert main(["checkpoint", "restore", "--from", place, "--into", str(tmp_path / "back")]) == 0
+    output = capsys.readouterr()
+    assert output.out == f"{tmp_path}/back/step-0000001200\n"
+    assert "passed over" in output.err
+    assert "no end mark" in output.err
+    assert "sizes and checksums are true" in output.err
+    assert files_of(tmp_path / "back" / "step-0000001200") == files_of(folder)
+
+
+def test_a_script_can_tell_nothing_there_from_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lustre = PathPlace(tmp_path / "lustre")
+    into = ["--into", str(tmp_path / "back")]
+    assert main(["checkpoint", "restore", "--from", lustre.uri, *into]) == 3
+    assert "no complete checkpoint in" in capsys.readouterr().err
+    folder = saved(tmp_path / "local", 10)
+    assert main(["checkpoint", "publish", str(folder), "--to", lustre.uri]) == 0
+    (tmp_path / "lustre" / folder.name / "model.pt").write_bytes(bytes(3000))
+    assert main(["checkpoint", "restore", "--from", lustre.uri, *into]) == 1
+    assert "is damaged" in capsys.readouterr().err
+
+
+def test_list_finds_damage_in_sizes_always_and_in_bytes_when_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lustre = PathPlace(tmp_path / "lustre")
+    for step in (10, 20):
+        main(["checkpoint", "publish", str(saved(tmp_path / "local", step)), "--to", lustre.uri])
+    (tmp_path / "lustre" / "step-0000000010" / "model.pt").write_bytes(bytes(3000))
+    capsys.readouterr()
+    assert main(["checkpoint", "list", lustre.uri, "--json"]) == 0
+    assert main(["checkpoint", "list", lustre.uri, "--verify"]) == 1
+    text = capsys.readouterr().out
+    assert "complete (verified)" in text
+    assert "model.pt has another sha256" in text
+    (tmp_path / "lustre" / "step-0000000020" / "rng.json").unlink()
+    assert main(["checkpoint", "list", lustre.uri, "--json"]) == 1
+    (place,) = json.loads(capsys.readouterr().out)["places"]
+    assert place["latest"] == "step-0000000020"
+    assert [(row["step"], row["state"], row["checksums"]) for row in place["checkpoints"]] == [
+        (20, "damaged", True),
+        (10, "complete", True),
+    ]
+    assert all(row["age_seconds"] < 60 for row in place["checkpoints"])
+
+
+def test_results_are_json_when_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = saved(tmp_path / "local", 10)
+    target = str(tmp_path / "lustre")
+    assert main(["checkpoint", "publish", str(folder), "--to", target, "--json"]) == 0
+    published = json.loads(capsys.readouterr().out)
+    assert (published["schema_version"], published["name"], published["complete"]) == (1, folder.name, True)
+    assert main(["checkpoint", "restore", "--from", target, "--in-place", "--json"]) == 0
+    restored = json.loads(capsys.readouterr().out)
+    assert restored["folder"] == f"{target}/{folder.name}"
+    assert restored["passed_over"] == []
+
+
+def test_ranks_publish_one_after_the_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = ["--to", str(tmp_path / "lustre"), "--ranks", "2"]
+    assert main(["checkpoint", "publish", str(saved(tmp_path / "1", 10, {"b": 1})), *target, "--rank", "1"]) == 0
+    assert "rank 0 completes the checkpoint" in capsys.readouterr().out
+    assert main(["checkpoint", "publish", str(saved(tmp_path / "0", 10, {"a": 1})), *target]) == 0
+    assert "complete; latest.json names it" in capsys.readouterr().out
+
+
+def test_another_content_is_refused_with_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = str(tmp_path / "lustre")
+    assert main(["checkpoint", "publish", str(saved(tmp_path / "a", 10)), "--to", target]) == 0
+    other = saved(tmp_path / "b", 10)
+    (other / "model.pt").write_bytes(content(11, "model.pt", 3000))
+    assert main(["checkpoint", "publish", str(other), "--to", target]) == 1
+    assert "model.pt exists with another content; nothing was replaced" in capsys.readouterr().err
+
+
+STORE = ("--endpoint-url", "http://127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["publish", "/no/folder-1", "--to", "/tmp/x"], "must be a folder, got: '/no/folder-1'"),  # noqa: S108
+        (["publish", "/no/folder-1"], r"no storage contract at '/no/contract'.* Or give --to PLACE\."),
+        (["publish", "/no/folder-1", "--to", "s3://", *STORE], "must be s3://BUCKET/PREFIX/"),
+        (["publish", "/no/folder-1", "--rank", "x", "--to", "/x"], "--rank must be a whole number from 0, got: 'x'"),
+        (
+            ["publish", "/x-1", "--to", "s3://bucket-a/x", "--part-size-mib", "1", *STORE],
+            "part_size_mib must be from 5 to 5120",
+        ),
+        (["restore", "--from", "/x", "--in-place", "--into", "/y"], "--in-place copies nothing"),
+        (["restore", "--from", "/x"], r"no storage contract at '/no/contract'.* Or give --into FOLDER\."),
+        (["list", "--newest"], "'--newest' is not an option of training-storage checkpoint"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(
+    aws_environment: LocalAws,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    words: str,
+) -> None:
+    monkeypatch.setenv("TRAINING_STORAGE_CONTRACT", "/no/contract")
+    assert main(["checkpoint", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert re.search(words, error)
+    assert error.count("\n") == 1
