@@ -9,15 +9,37 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from training_storage.training.checkpoint_errors import CheckpointError, NoCheckpointError
     from training_storage.training.contract import ContractError, StorageContract, environment
+    from training_storage.training.publish import Published, publish_checkpoint
+    from training_storage.training.publish_background import CheckpointPublisher
+    from training_storage.training.restore import Restored, restore_checkpoint
 
 _MODULE_OF_NAME = {
+    "CheckpointError": "checkpoint_errors",
+    "CheckpointPublisher": "publish_background",
     "ContractError": "contract",
+    "NoCheckpointError": "checkpoint_errors",
+    "Published": "publish",
+    "Restored": "restore",
     "StorageContract": "contract",
     "environment": "contract",
+    "publish_checkpoint": "publish",
+    "restore_checkpoint": "restore",
 }
 
-__all__ = ["ContractError", "StorageContract", "environment"]
+__all__ = [
+    "CheckpointError",
+    "CheckpointPublisher",
+    "ContractError",
+    "NoCheckpointError",
+    "Published",
+    "Restored",
+    "StorageContract",
+    "environment",
+    "publish_checkpoint",
+    "restore_checkpoint",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -172,6 +172,10 @@ def publish(
     )
 
 
+#: The name in the package, where `publish` is this module.
+publish_checkpoint = publish
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Publishing:
     place: Place

@@ -156,6 +156,10 @@ def restore(
     raise NoCheckpointError(f"no {what} in {where}" + (f": {_listed(passed)}" if passed else ""))
 
 
+#: The name in the package, where `restore` is this module.
+restore_checkpoint = restore
+
+
 def _places(sources: str | Place | Sequence[str | Place]) -> list[Place]:
     named: list[str | Place]
     if isinstance(sources, str):
