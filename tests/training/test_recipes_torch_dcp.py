@@ -1,0 +1,164 @@
+"""torch's distributed checkpoint with two ranks, to a path and to S3: what is saved, completed, refused and loaded."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.training.checkpoint_support import PART
+from training_storage.checkpoint_format import DCP_METADATA_NAME, MARKER_NAME, POINTER_NAME, read_marker, read_pointer
+from training_storage.training.checkpoint_place import open_place
+from training_storage.training.checkpoint_scan import State, newest_first
+from training_storage.training.restore import restore
+
+if TYPE_CHECKING:
+    from training_storage.testing.local_aws import LocalAws
+    from training_storage.training.checkpoint_place import Place
+
+pytest.importorskip("torch", reason="pip install 'training-storage[training]'")
+
+ROOT = Path(__file__).resolve().parents[2]
+RANKS = 2
+BUCKET = "training-dcp"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What both ranks printed, and where they saved."""
+
+    target: str
+    results: list[dict[str, Any]]
+
+    def place(self, scenario: str) -> Place:
+        return open_place(f"{self.target}{scenario}/", region="us-east-1")
+
+    def of(self, scenario: str) -> list[dict[str, Any]]:
+        return [result[scenario] for result in self.results]
+
+
+@pytest.fixture(scope="module")
+def surroundings(training_aws: LocalAws) -> dict[str, str]:
+    return {
+        **os.environ,
+        **training_aws.settings(),
+        "PYTHONPATH": f"{ROOT}:{ROOT / 'constructs'}",
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+
+
+@pytest.fixture(scope="module", params=["path", "s3"])
+def run(
+    request: pytest.FixtureRequest,
+    training_aws: LocalAws,
+    surroundings: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Run:
+    """Every scenario of `dcp_ranks`, in one run of two ranks for each kind of place."""
+    folder = tmp_path_factory.mktemp("dcp")
+    target = f"{folder}/lustre/"
+    if request.param == "s3":
+        for module in ("s3torchconnector", "tenacity"):
+            pytest.importorskip(module, reason="pip install 's3torchconnector[dcp]'")
+        training_aws.client("s3").create_bucket(Bucket=BUCKET)
+        target = f"s3://{BUCKET}/checkpoints/job/"
+    return Run(target=target, results=run_ranks(target, surroundings, rendezvous=folder / "rendezvous"))
+
+
+@pytest.fixture(autouse=True)
+def same_surroundings(surroundings: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in surroundings.items():
+        monkeypatch.setenv(name, value)
+
+
+def run_ranks(target: str, surroundings: dict[str, str], *, rendezvous: Path) -> list[dict[str, Any]]:
+    environment = {**surroundings, "RENDEZVOUS_FILE": str(rendezvous), "WORLD_SIZE": str(RANKS)}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.training.dcp_ranks", target],
+            env={**environment, "RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        for rank in range(RANKS)
+    ]
+    try:
+        outputs = [process.communicate(timeout=180) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    for rank, process in enumerate(processes):
+        assert process.returncode == 0, f"rank {rank}: {outputs[rank][1][-3000:]}"
+    return [json.loads(out.splitlines()[-1]) for out, _ in outputs]
+
+
+def test_what_was_saved_in_the_background_comes_back_though_training_went_on(run: Run) -> None:
+    ranks = run.of("save_and_load")
+    for rank in ranks:
+        assert rank["loaded"] == rank["expected"]
+        assert (rank["name"], rank["step"]) == ("step-0000000003", 3)
+        assert rank["saved"] == ranks[0]["saved"]
+    assert [rank["loaded"]["own"] for rank in ranks] == [[30.0], [31.0]]
+
+
+def test_as_many_checkpoints_stay_as_the_job_keeps_and_the_pointer_names_the_newest(run: Run) -> None:
+    place = run.place("save_and_load")
+    assert [one["removed"] for one in run.of("save_and_load")[0]["saved"]] == [[], [], ["step-0000000001"]]
+    assert [found.name for found in newest_first(place)] == ["step-0000000003", "step-0000000002"]
+    pointer = place.read(POINTER_NAME)
+    assert pointer is not None
+    assert read_pointer(pointer.data).checkpoint == "step-0000000003"
+
+
+def test_the_marker_names_every_file_with_a_checksum_that_holds(run: Run, tmp_path: Path) -> None:
+    place = run.place("save_and_load")
+    marker = place.read(f"step-0000000003/{MARKER_NAME}")
+    assert marker is not None
+    named = {file.path: file.bytes for file in read_marker(marker.data).files}
+    assert set(named) == {"__0_0.distcp", "__1_0.distcp", DCP_METADATA_NAME}
+    assert named["__0_0.distcp"] > PART
+    # `restore` reads every byte.
+    restored = restore(place, tmp_path / "restored")
+    saved = run.of("save_and_load")[0]["saved"][-1]
+    assert (restored.checked, restored.files, restored.bytes) == (True, 3, saved["bytes"])
+
+
+def test_a_name_is_never_used_twice_and_what_was_there_stays(run: Run) -> None:
+    for rank in run.of("name_used_twice"):
+        assert "rank 0: " in rank["error"]
+        assert "step-0000000007 holds files already" in rank["error"]
+        assert rank["after"] == rank["before"]
+        assert rank["name"] == "step-0000000007"
+
+
+def test_a_rank_that_fails_is_named_at_the_next_step_on_all_ranks(run: Run) -> None:
+    for rank in run.of("rank_1_fails"):
+        assert "rank 1: No space left on device" in rank["error"]
+        assert f"{run.target}rank_1_fails/step-0000000002 was not saved" in rank["error"]
+        assert (rank["loaded"], rank["then"]) == ("step-0000000001", "step-0000000003")
+
+
+def test_a_save_that_failed_is_never_complete_and_shows_no_half_file_of_s3(run: Run) -> None:
+    place = run.place("rank_1_fails")
+    states = {found.name: found.state for found in newest_first(place)}
+    assert states["step-0000000002"] == State.INCOMPLETE
+    assert states["step-0000000003"] == states["step-0000000001"] == State.COMPLETE
+    if place.local_folder is None:
+        # The connector's writer would complete the upload when it is collected; ours aborts it.
+        assert "__1_0.distcp" not in place.files("step-0000000002")
+
+
+def test_a_damaged_checkpoint_is_passed_over_for_the_next_older_one(run: Run) -> None:
+    for rank in run.of("newest_is_damaged"):
+        assert rank["loaded"] == "step-0000000001"
+        [[name, why]] = rank["passed_over"]
+        assert name == "step-0000000002"
+        assert "__1_0.distcp has another sha256" in why
