@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from aws_cdk import Acknowledgment, Annotations, CfnOutput, Environment, Stack, Validations
 from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_sns as sns
 
 from training_storage import ConstructError, DataLakeBase, ImportedDataLake, TrainingStorage
 from training_storage.planning import DeploymentOptions
@@ -74,6 +75,8 @@ class TrainingStorageStack(Stack):
             ami_parameter=options.ami_parameter,
             home_file_system_id=options.home_file_system_id,
             slurm_version=options.slurm_version,
+            alarm_topic=self._alarm_topic(options),
+            release_after_days=options.release_after_days,
         )
         self._write_outputs()
 
@@ -84,6 +87,11 @@ class TrainingStorageStack(Stack):
             bucket_name=options.data_lake_bucket_name or "",
             encryption_key_arn=options.data_lake_key_arn or "",
         )
+
+    def _alarm_topic(self, options: DeploymentOptions) -> sns.ITopic | None:
+        if options.alarm_topic_arn is None:
+            return None
+        return sns.Topic.from_topic_arn(self, "AlarmTopic", options.alarm_topic_arn)
 
     def _adopted_network(
         self, options: DeploymentOptions, plan: StoragePlan
@@ -117,6 +125,7 @@ class TrainingStorageStack(Stack):
         self._output("DataLakeUri", lake.derived_s3_uri(), "Data lake")
         self._output("DatasetsUri", lake.derived_s3_uri("datasets/"), "Put training data here")
         self._output("CheckpointsUri", lake.derived_s3_uri(f"checkpoints/{name}/"), "Checkpoints worth keeping")
+        self._output("ContractParameterName", storage.contract.parameter_name, "Where training code finds its storage")
         if storage.file_system:
             self._output("FileSystemId", storage.file_system.file_system_id, "FSx for Lustre")
             self._output("MountCommand", storage.file_system.mount_command(), "On a node, after mkdir /fsx")

@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     from training_storage.directory_bucket import DirectoryBucket
     from training_storage.gpu_cluster import AwsPcsCluster, Ec2AutoScalingCluster, GpuCluster, HomeFileSystem
     from training_storage.lustre_file_system import LustreFileSystem
+    from training_storage.node_kit import NodeKit
     from training_storage.planning import StoragePlan, TrainingJob, plan_storage
     from training_storage.storage import TrainingStorage
+    from training_storage.storage_alarms import StorageAlarms
+    from training_storage.storage_contract import StorageContractParameter
     from training_storage.training_network import TrainingNetwork
     from training_storage.validation import ConstructError
     from training_storage.validation_plugin import StorageLegalityChecks
@@ -33,6 +36,9 @@ _MODULE_OF_NAME = {
     "GpuCluster": "gpu_cluster",
     "ImportedDataLake": "data_lake",
     "LustreFileSystem": "lustre_file_system",
+    "NodeKit": "node_kit",
+    "StorageAlarms": "storage_alarms",
+    "StorageContractParameter": "storage_contract",
     "StoragePlan": "planning",
     "TrainingJob": "planning",
     "TrainingNetwork": "training_network",
@@ -54,6 +60,9 @@ __all__ = [
     "HomeFileSystem",
     "ImportedDataLake",
     "LustreFileSystem",
+    "NodeKit",
+    "StorageAlarms",
+    "StorageContractParameter",
     "StorageLegalityChecks",
     "StoragePlan",
     "TrainingJob",

@@ -126,6 +126,18 @@ class DataLakeBase(Construct):
             key_actions=["kms:Decrypt", "kms:GenerateDataKey"],
         )
 
+    def grant_list_names(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Let `grantee` list the lake from its root: names of objects, never their content.
+
+        Mountpoint for Amazon S3 lists the root when it mounts the whole bucket, and for `ls` on the mounted folder.
+        """
+        return iam.Grant.add_to_principal(
+            grantee=grantee,
+            actions=_LIST_ACTIONS,
+            resource_arns=[self.bucket.bucket_arn],
+            conditions={"StringEquals": {"s3:prefix": ""}},
+        )
+
     def _grant(
         self, grantee: iam.IGrantable, *, prefixes: Sequence[str], actions: list[str], key_actions: list[str]
     ) -> iam.Grant:

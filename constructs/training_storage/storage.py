@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import TYPE_CHECKING
 
 from aws_cdk import Stack, Tags
@@ -13,9 +12,13 @@ from training_storage.data_repository_association import DataRepositoryAssociati
 from training_storage.directory_bucket import DirectoryBucket
 from training_storage.gpu_cluster import COMPUTE, ENGINES, LOGIN
 from training_storage.lustre_file_system import LustreFileSystem
+from training_storage.node_kit import NodeKit
 from training_storage.planning import InvalidJobError, StoragePlan, catalog, choose_engine
-from training_storage.planning.catalog.network import subnet_limits
 from training_storage.planning.plan import DATA_LAKE
+from training_storage.scheduled_release import ScheduledRelease
+from training_storage.storage_alarms import StorageAlarms
+from training_storage.storage_contract import StorageContractParameter
+from training_storage.subnet_addresses import needed_addresses, refuse_small_subnet, several_addresses
 from training_storage.training_network import TrainingNetwork, maximum_addresses
 from training_storage.validation import ConstructError, is_token
 
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aws_cdk import aws_ec2 as ec2
+    from aws_cdk import aws_sns as sns
 
     from training_storage.gpu_cluster import GpuCluster
     from training_storage.planning import EngineChoice, LustrePlan
@@ -58,6 +62,10 @@ class TrainingStorage(Construct):
         (`training_storage.planning.choose_engine` says which, and why).
     purchase, capacity_reservation_ids, ami_parameter, home_file_system_id, slurm_version
         See `GpuCluster`.
+    alarm_topic
+        Told of every alarm; see `StorageAlarms`.
+    release_after_days
+        Free the space of exported files that nobody has used for so many days, once a day; None never does.
 
     Attributes
     ----------
@@ -65,8 +73,14 @@ class TrainingStorage(Construct):
         The network made here; None for a caller's.
     file_system, directory_bucket
         The hot tiers; None where the plan has none.
+    contract
+        The parameter that tells nodes and training code where the storage is.
+    node_kit
+        What mounts and checks the storage on each node.
     cluster
         The nodes.
+    alarms
+        Alarms on the file system, its links and the nodes.
 
     Raises
     ------
@@ -90,35 +104,11 @@ class TrainingStorage(Construct):
         ami_parameter: str | None = None,
         home_file_system_id: str | None = None,
         slurm_version: str | None = None,
+        alarm_topic: sns.ITopic | None = None,
+        release_after_days: int | None = None,
     ) -> None:
-        if not isinstance(plan, StoragePlan):
-            raise ConstructError(f"plan must be what plan_storage returned, got: a {type(plan).__name__}")
-        if not isinstance(data_lake, DataLakeBase):
-            raise ConstructError(
-                f"data_lake must be a DataLake or an ImportedDataLake, got: a {type(data_lake).__name__};"
-                " wrap a bucket of yours in ImportedDataLake"
-            )
-        if (vpc is None) != (subnet is None):
-            raise ConstructError(
-                "vpc and subnet must be given together, got: only one of them; a subnet of another VPC cannot be used"
-            )
-        if plan.zone_id is None:
-            raise ConstructError(
-                f"zone_id must be given: no zone of {plan.region} is known to offer {plan.job.instance_type}; such as"
-                f" zone_id={catalog.region(plan.region).zone_id_prefix}-az1 ('aws ec2 describe-instance-type-offerings"
-                " --location-type availability-zone-id' lists the zones that do)"
-            )
-        region = Stack.of(scope).region
-        if not is_token(region) and region != plan.region:
-            raise ConstructError(
-                f"the plan must be for {region}, the Region of the stack, got: one for {plan.region};"
-                f" plan again with region={region}"
-            )
-        if subnet is not None and vpc is not None and subnet.node.path in {s.node.path for s in vpc.public_subnets}:
-            raise ConstructError(
-                f"subnet must be private, got: {subnet.node.path}, a public one; nodes and file servers have no public"
-                " address and need none"
-            )
+        zone_id = _checked_zone(plan, data_lake, Stack.of(scope))
+        _refuse_network(vpc, subnet)
         try:
             choice = choose_engine(plan, engine=engine, ami_parameter=ami_parameter)
         except InvalidJobError as error:
@@ -138,8 +128,8 @@ class TrainingStorage(Construct):
             self.network = TrainingNetwork(
                 self,
                 "Network",
-                zone_id=plan.zone_id,
-                addresses=_addresses(
+                zone_id=zone_id,
+                addresses=needed_addresses(
                     plan,
                     further=engine_class.further_addresses(),
                     # Without a way out each API needs an endpoint, and each endpoint an address.
@@ -151,15 +141,32 @@ class TrainingStorage(Construct):
             )
             vpc, subnet = self.network.vpc, self.network.subnet
         else:
-            _refuse_small_subnet(subnet, plan, further=engine_class.further_addresses())
+            refuse_small_subnet(subnet, plan, further=engine_class.further_addresses())
         self.vpc, self.subnet = vpc, subnet
 
         self.file_system = self._make_file_system(plan.fsx_lustre) if plan.fsx_lustre else None
         self.directory_bucket: DirectoryBucket | None = None
         if plan.s3_express:
             self.directory_bucket = DirectoryBucket(
-                self, "DirectoryBucket", zone_id=plan.zone_id, encryption_key=data_lake.encryption_key
+                self, "DirectoryBucket", zone_id=zone_id, encryption_key=data_lake.encryption_key
             )
+        self.contract = StorageContractParameter(
+            self,
+            "Contract",
+            plan=plan,
+            data_lake=data_lake,
+            engine=choice.name,
+            file_system=self.file_system,
+            directory_bucket=self.directory_bucket,
+        )
+        self.node_kit = NodeKit(
+            self,
+            "NodeKit",
+            contract_parameter=self.contract.parameter_name,
+            job_name=self.job_name,
+            engine=choice.name,
+            purchase=purchase,
+        )
         self.cluster: GpuCluster = engine_class(
             self,
             "Cluster",
@@ -171,16 +178,28 @@ class TrainingStorage(Construct):
             purchase=purchase,
             capacity_reservation_ids=capacity_reservation_ids,
             ami_parameter=ami_parameter,
-            several_addresses=_several_addresses(plan),
+            several_addresses=several_addresses(plan),
             # The lake's key: it outlives this stack, as what it encrypts does.
             encryption_key=data_lake.encryption_key,
+            boot_commands={role: self.node_kit.commands(role=role) for role in engine_class.node_roles},
             home_file_system_id=home_file_system_id,
             slurm_version=slurm_version,
         )
         links = self.file_system.links if self.file_system else []
         # Links too: what a node writes before its folder is linked does not leave the file system by itself.
-        self.cluster.nodes_wait_for(*filter(None, (self.file_system, *links, self.directory_bucket)))
+        self.cluster.nodes_wait_for(*filter(None, (self.contract, self.file_system, *links, self.directory_bucket)))
         self._grant()
+        self.alarms = StorageAlarms(
+            self,
+            "Alarms",
+            job_name=self.job_name,
+            file_system=self.file_system,
+            baseline_mb_per_s=plan.fsx_lustre.baseline_mb_per_s if plan.fsx_lustre else None,
+            topic=alarm_topic,
+        )
+        self.scheduled_release: ScheduledRelease | None = None
+        if release_after_days is not None:
+            self.scheduled_release = self._make_release(release_after_days, alarm_topic)
         Tags.of(self).add("training-storage:job", self.job_name)
 
     @property
@@ -221,6 +240,16 @@ class TrainingStorage(Construct):
             )
         return file_system
 
+    def _make_release(self, unused_days: int, alarm_topic: sns.ITopic | None) -> ScheduledRelease:
+        if self.file_system is None:
+            raise ConstructError(
+                f"release_after_days must be left out without fsx-lustre, got: {unused_days}; the tiers of this plan"
+                f" are {', '.join(self.plan.tiers)}"
+            )
+        return ScheduledRelease(
+            self, "Release", file_system=self.file_system, unused_days=unused_days, alarm_topic=alarm_topic
+        )
+
     def _grant(self) -> None:
         """Grant each role of nodes what it needs, and no more.
 
@@ -235,6 +264,8 @@ class TrainingStorage(Construct):
             read_only = [folder for folder in _JOB_FOLDERS if folder not in own[name]]
             self.data_lake.grant_read(role, prefixes=[*_SHARED_FOLDERS, *self._own(read_only)])
             self.data_lake.grant_read_write(role, prefixes=self._own(own[name]))
+            self.data_lake.grant_list_names(role)
+            self.node_kit.grant(role)
             if self.file_system:
                 self.file_system.grant_describe(role)
             if self.directory_bucket and name == COMPUTE:
@@ -246,48 +277,37 @@ class TrainingStorage(Construct):
         return [f"{folder}/{self.job_name}/" for folder in folders]
 
 
-def _addresses(plan: StoragePlan, *, further: int, most: int) -> int:
-    """Return the addresses that nodes, file servers and the engine (`further`) take, and refuse more than `most`."""
-    servers, per_node = _servers(plan), _addresses_per_node(plan)
-    instances = (most - servers - further) // per_node
-    if instances < 1:
+def _checked_zone(plan: StoragePlan, data_lake: DataLakeBase, stack: Stack) -> str:
+    """Return the zone of the plan, after refusing what is no plan or no lake, or a plan for elsewhere."""
+    if not isinstance(plan, StoragePlan):
+        raise ConstructError(f"plan must be what plan_storage returned, got: a {type(plan).__name__}")
+    if not isinstance(data_lake, DataLakeBase):
         raise ConstructError(
-            f"storage_capacity_gib must leave addresses for nodes in a network made for the job, got: a file system of"
-            f" {servers} servers; for more than {most - further}, bring a VPC and subnet of your own"
+            f"data_lake must be a DataLake or an ImportedDataLake, got: a {type(data_lake).__name__};"
+            " wrap a bucket of yours in ImportedDataLake"
         )
-    if plan.job.instances > instances:
+    if plan.zone_id is None:
         raise ConstructError(
-            f"instances must be at most {instances} in a network made for the job, got: {plan.job.instances};"
-            " for more, bring a VPC and subnet of your own (vpc_id and subnet_id)"
+            f"zone_id must be given: no zone of {plan.region} is known to offer {plan.job.instance_type}; such as"
+            f" zone_id={catalog.region(plan.region).zone_id_prefix}-az1 ('aws ec2 describe-instance-type-offerings"
+            " --location-type availability-zone-id' lists the zones that do)"
         )
-    return plan.job.instances * per_node + servers + further
-
-
-def _refuse_small_subnet(subnet: ec2.ISubnet, plan: StoragePlan, *, further: int) -> None:
-    """Refuse a subnet of the caller whose range is known and too small; of an imported one nothing is known."""
-    try:
-        ip_range = subnet.ipv4_cidr_block
-    except RuntimeError:  # what CDK says of an imported subnet without a range
-        return
-    if is_token(ip_range):
-        return
-    held = ipaddress.IPv4Network(ip_range).num_addresses - subnet_limits().reserved_addresses
-    needed = plan.job.instances * _addresses_per_node(plan) + _servers(plan) + further
-    if needed > held:
+    region = stack.region
+    if not is_token(region) and region != plan.region:
         raise ConstructError(
-            f"subnet must hold {needed} addresses for {plan.job.instances} instances, {_servers(plan)} file servers and"
-            f" the engine, got: {ip_range}, which holds {held}; give a larger one"
+            f"the plan must be for {region}, the Region of the stack, got: one for {plan.region};"
+            f" plan again with region={region}"
         )
+    return plan.zone_id
 
 
-def _servers(plan: StoragePlan) -> int:
-    return catalog.lustre_servers(plan.fsx_lustre) if plan.fsx_lustre else 0
-
-
-def _addresses_per_node(plan: StoragePlan) -> int:
-    instance_type = catalog.instance_type(plan.job.instance_type or "")
-    return instance_type.address_bearing_interfaces(several_addresses=_several_addresses(plan))
-
-
-def _several_addresses(plan: StoragePlan) -> bool:
-    return plan.job.network_path == "ena-multi-ip"
+def _refuse_network(vpc: ec2.IVpc | None, subnet: ec2.ISubnet | None) -> None:
+    if (vpc is None) != (subnet is None):
+        raise ConstructError(
+            "vpc and subnet must be given together, got: only one of them; a subnet of another VPC cannot be used"
+        )
+    if subnet is not None and vpc is not None and subnet.node.path in {s.node.path for s in vpc.public_subnets}:
+        raise ConstructError(
+            f"subnet must be private, got: {subnet.node.path}, a public one; nodes and file servers have no public"
+            " address and need none"
+        )

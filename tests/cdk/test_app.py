@@ -170,6 +170,7 @@ def test_the_outputs_say_what_a_person_needs_next(synthesize: Synthesize) -> Non
     common = {
         "CheckpointsUri",
         "ClientSecurityGroupId",
+        "ContractParameterName",
         "DataLakeUri",
         "DatasetsUri",
         "DeleteFileSystemCommand",

@@ -71,7 +71,7 @@ def test_the_cluster_is_of_the_smallest_size_that_holds_nodes_and_login_node(
 def test_slurm_keeps_accounts_and_ends_idle_nodes(stack: Stack, vpc: ec2.Vpc, resources: Synthesize) -> None:
     make(stack, vpc)
     properties = resources(stack).one("AWS::PCS::Cluster")["Properties"]
-    assert properties["Scheduler"] == {"Type": "SLURM", "Version": "26.05"}
+    assert properties["Scheduler"] == {"Type": "SLURM", "Version": "25.11"}
     assert properties["SlurmConfiguration"]["Accounting"] == {"Mode": "STANDARD"}
     assert properties["SlurmConfiguration"]["ScaleDownIdleTimeInSeconds"] == 600
     # With a name of its own it could not be replaced by a larger one.

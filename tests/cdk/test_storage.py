@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from aws_cdk import App, CfnResource, Environment, NestedStack, Stack, Stage
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_sns as sns
 from aws_cdk.assertions import Template
 
 from training_storage import ConstructError, DataLake, TrainingJob, TrainingStorage, plan_storage
+from training_storage.gpu_cluster import ENGINES
+from training_storage.node_kit import NodeKit
 from training_storage.planning import catalog
 from training_storage.training_network import maximum_addresses
 
@@ -134,7 +138,12 @@ def granted(template: dict[str, Any], role: str) -> set[tuple[str, str, str]]:
     found = set()
     for statement in statements(template, role):
         assert statement["Effect"] == "Allow"
-        condition = ",".join(statement.get("Condition", {}).get("StringLike", {}).get("s3:prefix", []))
+        limits = statement.get("Condition", {})
+        condition = ",".join(limits.get("StringLike", {}).get("s3:prefix", []))
+        equal = limits.get("StringEquals", {})
+        if "s3:prefix" in equal:
+            condition = f"only {equal['s3:prefix']!r}"
+        condition += equal.get("cloudwatch:namespace", "")
         actions, resources = statement["Action"], statement["Resource"]
         for action in [actions] if isinstance(actions, str) else actions:
             for resource in resources if isinstance(resources, list) else [resources]:
@@ -149,6 +158,22 @@ SHARED = ("raw/", "datasets/", "finetune/", "models/")
 
 def lake(actions: tuple[str, ...], folders: tuple[str, ...]) -> set[tuple[str, str, str]]:
     return {(action, f"<Bucket>/{folder}*", "") for action in actions for folder in folders}
+
+
+def kit(storage: TrainingStorage, stack: Stack) -> set[tuple[str, str, str]]:
+    """What the node kit calls, and Mountpoint's listing of the root."""
+    asset = storage.node_kit.asset
+    arn = f"arn:<AWS::Partition>:s3:::{flat(stack.resolve(asset.s3_bucket_name))}/{asset.s3_object_key}"
+    return {
+        ("s3:GetObject", arn, ""),
+        (
+            "ssm:GetParameter",
+            "arn:<AWS::Partition>:ssm:us-east-1:<AWS::AccountId>:parameter/training-storage/alpha/contract",
+            "",
+        ),
+        ("cloudwatch:PutMetricData", "*", "TrainingStorage"),
+        ("s3:ListBucket", "<Bucket>", "only ''"),
+    }
 
 
 def listing(*folders: str) -> tuple[str, str, str]:
@@ -176,6 +201,7 @@ def test_nodes_with_accelerators_are_granted_the_jobs_folders_and_nothing_else(f
         *KEY,
         *DESCRIBE,
         *(REGISTER if engine == "pcs" else ()),
+        *kit(storage, foreign),
     }
 
 
@@ -192,6 +218,7 @@ def test_the_login_node_reads_the_job_and_writes_results_but_neither_checkpoints
         *KEY,
         *DESCRIBE,
         *REGISTER,
+        *kit(storage, foreign),
     }
 
 
@@ -292,3 +319,52 @@ def test_what_the_cluster_waits_for_comes_before_all_of_it(foreign: Stack) -> No
     resources = Template.from_stack(foreign).to_json()["Resources"]
     (cluster,) = (r for r in resources.values() if r["Type"] == "AWS::PCS::Cluster")
     assert "Gate" in cluster["DependsOn"]
+
+
+def test_every_api_that_the_node_kit_calls_has_its_endpoint_in_an_isolated_network() -> None:
+    for engine, engine_class in ENGINES.items():
+        for purchase in ("on-demand", "spot", "capacity-block"):
+            stack = Stack(App(), "Kit")
+            kit = NodeKit(stack, "Kit", contract_parameter="/a/b", job_name="default", engine=engine, purchase=purchase)
+            assert set(kit.apis) <= set(engine_class.node_apis)
+
+
+@pytest.mark.parametrize("engine", ENGINE_ROLES)
+def test_every_node_installs_the_kit_with_the_contract_of_its_job(foreign: Stack, engine: str) -> None:
+    storage = TrainingStorage(
+        foreign, "Storage", plan=plan(name="alpha"), data_lake=DataLake(foreign, "Lake"), engine=engine
+    )
+    template = Template.from_stack(foreign)
+    data = [
+        json.dumps(found["Properties"]["LaunchTemplateData"]["UserData"])
+        for found in template.find_resources("AWS::EC2::LaunchTemplate").values()
+    ]
+    assert len(data) == len(ENGINE_ROLES[engine])
+    assert all(storage.contract.parameter_name in text and "install.sh" in text for text in data)
+    assert sorted(role for role in ("compute", "login") for text in data if f"--role {role}" in text) == sorted(
+        ENGINE_ROLES[engine]
+    )
+
+
+def test_every_alarm_tells_the_topic(foreign: Stack) -> None:
+    topic = sns.Topic.from_topic_arn(foreign, "Topic", "arn:aws:sns:us-east-1:111122223333:alarms")
+    TrainingStorage(
+        foreign,
+        "Storage",
+        plan=plan(),
+        data_lake=DataLake(foreign, "Lake"),
+        alarm_topic=topic,
+        release_after_days=7,
+    )
+    alarms = Template.from_stack(foreign).find_resources("AWS::CloudWatch::Alarm")
+    assert {name for name, alarm in alarms.items() if alarm["Properties"]["AlarmActions"] == [topic.topic_arn]} == set(
+        alarms
+    )
+    assert len(alarms) == 7  # capacity, throughput, exports, links, nodes, watch, release
+
+
+def test_a_release_without_a_file_system_is_refused(foreign: Stack) -> None:
+    with pytest.raises(ConstructError, match=r"release_after_days must be left out without fsx-lustre, got: 7; .* s3$"):
+        TrainingStorage(
+            foreign, "Storage", plan=plan(instances=8), data_lake=DataLake(foreign, "Lake"), release_after_days=7
+        )

@@ -77,7 +77,7 @@ def test_values_that_are_no_text_are_refused(value: object) -> None:
     assert "instances must be text, as -c gives it" in refusal({"instances": value})
 
 
-@pytest.mark.parametrize("key", ["alarm_topic_arn", "time_to_live_hours", "idle_park_hours", "release_after_days"])
+@pytest.mark.parametrize("key", ["time_to_live_hours", "idle_park_hours"])
 def test_keys_of_later_versions_are_refused_not_ignored(key: str) -> None:
     assert refusal({"instances": "8", key: "1"}) == f"{key} is not available in this version; leave it out."
 
@@ -90,6 +90,17 @@ def test_keys_of_later_versions_are_refused_not_ignored(key: str) -> None:
         (
             {"home_file_system_id": "home"},
             "the id of an EFS file system, for example fs-0123456789abcdef0, got: 'home'",
+        ),
+        (
+            {"alarm_topic_arn": "arn:aws:sns:eu-west-1:111122223333:a.fifo"},
+            (
+                "alarm_topic_arn must be the ARN of an SNS topic (not a FIFO one, which takes no alarms), for example"
+                " arn:aws:sns:us-east-1:111122223333:training-alarms, got: 'arn:aws:sns:eu-west-1:111122223333:a.fifo'."
+            ),
+        ),
+        (
+            {"release_after_days": "0"},
+            "release_after_days must be a whole number from 1 to 3650, for example 7, got: 0.",
         ),
         ({"slurm_version": "23.11"}, "slurm_version must be one of 24.11, 25.05, 25.11, 26.05, got: '23.11'."),
         ({"egress": "internet"}, "egress must be one of nat, isolated, got: 'internet'."),

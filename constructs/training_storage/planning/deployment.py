@@ -11,7 +11,7 @@ from training_storage.planning import catalog, defaults
 from training_storage.planning.catalog.capacity_blocks import capacity_blocks
 from training_storage.planning.engines import ENGINE_WORDS, check_region
 from training_storage.planning.errors import InvalidJobError, did_you_mean
-from training_storage.planning.field_kinds import Choice, Kind, Text, Words
+from training_storage.planning.field_kinds import Choice, Kind, Text, Whole, Words
 from training_storage.planning.job import TrainingJob
 from training_storage.planning.plan import StoragePlan
 from training_storage.planning.text import SUMMARY_WIDTH, wrapped
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 #: Keys of later versions: refused, never silently ignored.
-_LATER: Final = ("alarm_topic_arn", "time_to_live_hours", "idle_park_hours", "release_after_days")
+_LATER: Final = ("time_to_live_hours", "idle_park_hours")
 
 _KINDS: Final[dict[str, Kind]] = {
     "plan": Text(pattern=r"[^\x00-\x1f\x7f]+", allowed="the path of a plan file", example="plan.json"),
@@ -39,6 +39,12 @@ _KINDS: Final[dict[str, Kind]] = {
         pattern=r"fs-[0-9a-f]{8,17}", allowed="the id of an EFS file system", example="fs-0123456789abcdef0"
     ),
     "slurm_version": Choice(allowed=catalog.pcs().slurm_versions),
+    "alarm_topic_arn": Text(
+        pattern=r"arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_-]{1,256}",
+        allowed="the ARN of an SNS topic (not a FIFO one, which takes no alarms)",
+        example="arn:aws:sns:us-east-1:111122223333:training-alarms",
+    ),
+    "release_after_days": Whole(minimum=1, maximum=3650, example=7),
     "vpc_id": Text(pattern=r"vpc-[0-9a-f]{8,17}", allowed="the id of a VPC", example="vpc-0123456789abcdef0"),
     "subnet_id": Text(
         pattern=r"subnet-[0-9a-f]{8,17}", allowed="the id of a private subnet", example="subnet-0123456789abcdef0"
@@ -81,6 +87,10 @@ class DeploymentOptions:
         EFS file system that an earlier cluster left, to be its /home again; None for a new one. Only for ``pcs``.
     slurm_version
         Version of Slurm; None for the newest that AWS PCS offers. Only for ``pcs``.
+    alarm_topic_arn
+        SNS topic that is told of every alarm; None makes alarms without actions.
+    release_after_days
+        Free the space of exported files that nobody has used for so many days; None never does.
     vpc_id, subnet_id
         Existing network to use, both or neither.
     data_lake_bucket_name, data_lake_key_arn
@@ -100,6 +110,8 @@ class DeploymentOptions:
     ami_parameter: str | None = None
     home_file_system_id: str | None = None
     slurm_version: str | None = None
+    alarm_topic_arn: str | None = None
+    release_after_days: int | None = None
     vpc_id: str | None = None
     subnet_id: str | None = None
     data_lake_bucket_name: str | None = None
