@@ -220,6 +220,31 @@ def test_a_part_of_a_checkpoint_does_not_look_like_a_whole_one(place: Place, tmp
         restore(place, tmp_path / "back", files=["nothing*"])
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "value"),
+    [("crc64nvme", "ae8b14860a799888"), ("crc32c", "e3069283"), ("crc32", "cbf43926"), (None, None)],
+)
+def test_markers_of_others_are_checked_with_their_own_checksums(
+    place: Place, tmp_path: Path, algorithm: str | None, value: str | None
+) -> None:
+    """The values are those that the algorithms' definitions give for the digits 1 to 9."""
+    checksum = None if algorithm is None else {"algorithm": algorithm, "value": value}
+    marker = {
+        "schema_version": 1,
+        "step": 7,
+        "finished_at": "2026-11-30T12:00:00Z",
+        "files": [{"path": "model.pt", "bytes": 9, "checksum": checksum}],
+    }
+    place.create("step-7/model.pt", b"123456789")
+    place.create(f"step-7/{MARKER_NAME}", json.dumps(marker).encode())
+    restored = restore(place, tmp_path / "back")
+    assert (restored.step, restored.checked) == (7, algorithm is not None)
+    replace(place, "step-7/model.pt", b"123456780")
+    if algorithm is not None:
+        with pytest.raises(DamagedError, match=f"another {algorithm}"):
+            restore(place, tmp_path / "again")
+
+
 def test_processes_of_one_node_share_one_download(place: Place, tmp_path: Path) -> None:
     folder = saved(tmp_path, 100)
     publish(folder, place)

@@ -225,10 +225,10 @@ def _cyclic(algorithm: str) -> Callable[[Data, int], int]:
         checksums = importlib.import_module("awscrt.checksums")
     except ModuleNotFoundError:
         raise CheckpointError(
-            f"{MARKER_NAME} holds {algorithm} checksums, which need awscrt: pip install 'boto3[crt]'"
+            f"{MARKER_NAME} holds {algorithm} checksums, which need awscrt: pip install 'training-storage[training]'"
         ) from None
-    function: Callable[[bytes, int], int] = getattr(checksums, algorithm)
-    return lambda data, before: function(bytes(data), before)
+    function: Callable[[Data, int], int] = getattr(checksums, algorithm)
+    return function
 
 
 def _marker(text: bytes | None) -> Marker | None:
