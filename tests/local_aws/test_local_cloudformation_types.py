@@ -64,6 +64,12 @@ def _name(prefix: str) -> str:
             "property [AvailabilityZone] is not permitted together with [AvailabilityZoneId]",
         ),
         ("AWS::Logs::LogGroup", {"RetentionInDays": 8}, "#/RetentionInDays: 8 is not a valid enum value"),
+        # Names of tags are held to a pattern with Unicode classes.
+        (
+            "AWS::SSM::Parameter",
+            {"Type": "String", "Value": "v", "Tags": {"no;": "x", "training:job": "1"}},
+            "#/Tags: extraneous key [no;] is not permitted",
+        ),
         ("AWS::S3::Bucket", {"BucketNam": "x"}, "#: extraneous key [BucketNam] is not permitted"),
     ],
 )

@@ -103,6 +103,32 @@ def _pattern(_validator: object, pattern: str, value: object, _schema: object) -
         yield ValidationError(f"string [{value}] does not match pattern {pattern}")
 
 
+def _pattern_properties(
+    validator: Any,  # noqa: ANN401
+    patterns: Mapping[str, Any],
+    value: object,
+    _schema: object,
+) -> Iterator[ValidationError]:
+    for name, item in value.items() if isinstance(value, dict) else ():
+        for pattern, schema in patterns.items():
+            if regex.search(pattern, name):
+                yield from validator.descend(item, schema, path=name, schema_path=pattern)
+
+
+def _additional_properties(
+    validator: Any,  # noqa: ANN401
+    allowed: object,
+    value: object,
+    schema: Mapping[str, Any],
+) -> Iterator[ValidationError]:
+    extra = _extraneous(value, schema) if isinstance(value, dict) else []
+    if isinstance(allowed, dict):
+        for name in extra:
+            yield from validator.descend(value[name], allowed, path=name)  # type: ignore[index]
+    elif not allowed and extra:
+        yield ValidationError("extraneous keys")
+
+
 def _enum(_validator: object, allowed: list[Any], value: object, _schema: object) -> Iterator[ValidationError]:
     if _scalar(value) not in {_scalar(item) for item in allowed if not isinstance(item, dict | list)}:
         yield ValidationError(f"{_scalar(value)} is not a valid enum value")
@@ -163,6 +189,8 @@ _CloudFormationValidator = validators.extend(
     Draft7Validator,
     validators={
         "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+        "additionalProperties": _additional_properties,
         "enum": _enum,
         "enumCaseInsensitive": _enum_any_case,
         "minimum": _minimum,
@@ -195,7 +223,7 @@ def _worded(error: ValidationError) -> list[str]:
     limit, found = error.validator_value, error.instance
     match error.validator:
         case "additionalProperties":
-            texts = [f"extraneous key [{name}] is not permitted" for name in _extraneous(error)]
+            texts = [f"extraneous key [{name}] is not permitted" for name in _extraneous(found, error.schema)]
         case "required":
             texts = [f"required key [{name}] not found" for name in limit if name not in found]
         case "type":
@@ -208,11 +236,9 @@ def _worded(error: ValidationError) -> list[str]:
     return [f"{where}: {text}" for text in texts]
 
 
-def _extraneous(error: ValidationError) -> list[str]:
-    known = error.schema.get("properties", {})
-    patterns = error.schema.get("patternProperties", {})
+def _extraneous(value: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:
+    known = schema.get("properties", {})
+    patterns = schema.get("patternProperties", {})
     return [
-        name
-        for name in error.instance
-        if name not in known and not any(regex.search(pattern, name) for pattern in patterns)
+        name for name in value if name not in known and not any(regex.search(pattern, name) for pattern in patterns)
     ]
