@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training_storage.checkpoint_format import Checksum
+from training_storage.operations import express_copy
 from training_storage.operations.archive_error import ArchiveError
 from training_storage.operations.express_copy import ExpressCopy, FileToCopy, OutOfTimeError, unfinished_uploads
 
@@ -352,3 +353,18 @@ def test_when_the_time_is_up_nothing_new_is_begun_and_the_next_run_goes_on() -> 
     copy(s3, "big")
     assert s3.requests.count("part") < 3
     assert s3.objects[LAKE, "big"]["body"] == BIG
+
+
+def test_an_interrupted_run_begins_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    s3 = Bucket()
+    names = [f"rank-{rank}" for rank in range(200)]
+    for name in names:
+        s3.put(name, name.encode())
+
+    def interrupted(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(express_copy, "_results", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        copy(s3, *names)
+    assert len(s3.writes) < len(names)

@@ -169,7 +169,12 @@ class ExpressCopy:
             futures = [
                 object_pool.submit(self._guarded, file, part_pool, uploads.get(file.lake_key, ())) for file in files
             ]
-            return _results(futures)
+            try:
+                return _results(futures)
+            except BaseException:
+                # An interrupted run must not wait until the pools have done everything.
+                self._failed.set()
+                raise
 
     def _guarded(
         self, file: FileToCopy, part_pool: ThreadPoolExecutor, uploads: Sequence[Mapping[str, Any]]
