@@ -285,7 +285,9 @@ class LustreFileSystem(Construct):
             Tags by which the gate knows file system and links as its own.
         """
         self._gated = True
-        for resource in (self._resource, *(link.resource for link in self.links)):
+        guarded: list[fsx.CfnFileSystem | fsx.CfnDataRepositoryAssociation] = [self._resource]
+        guarded += [link.resource for link in self.links]
+        for resource in guarded:
             for key, value in tags.items():
                 resource.tags.set_tag(key, value)
             # With RetainExceptOnCreate an update that is rolled back would delete what the gate has refused to.
