@@ -39,5 +39,5 @@ def sample_name(path: str) -> SampleName | None:
 
 
 def is_hidden(path: str) -> bool:
-    """Whether the file or a folder above it begins with a dot, or `path` is the object that stands for a folder."""
-    return path.startswith(".") or "/." in path or path.endswith("/")
+    """Whether the file or a folder above it begins with a dot, or `path` is an object that stands for a folder."""
+    return not path or path.startswith(".") or "/." in path or path.endswith("/")

@@ -65,10 +65,10 @@ def shard_report_lines(plan: ShardPlan, *, source: str, width: int) -> list[str]
 
 
 def _readers(plan: ShardPlan) -> str:
-    readers = plan.readers
+    who, each = plan.readers, plan.shards_per_reader
     return (
-        f"{readers.count:,} = {readers.nodes:,} nodes × {readers.accelerators_per_node} accelerators × "
-        f"{readers.workers_per_accelerator} workers; {plan.shards_per_reader} shards each"
+        f"{who.count:,} (nodes × accelerators × workers: {who.nodes:,} × {who.accelerators_per_node} × "
+        f"{who.workers_per_accelerator}), {each} {'shard' if each == 1 else 'shards'} each"
     )
 
 

@@ -257,8 +257,8 @@ def _forced(shards: int, readers: Readers, data: DataSummary) -> int:
 
 def _readers(readers: Readers) -> str:
     return (
-        f"{readers.count} readers ({readers.nodes} nodes × {readers.accelerators_per_node} accelerators × "
-        f"{readers.workers_per_accelerator} workers)"
+        f"{readers.count} readers (nodes × accelerators × workers: {readers.nodes} × {readers.accelerators_per_node} × "
+        f"{readers.workers_per_accelerator})"
     )
 
 
@@ -330,9 +330,9 @@ def _warnings(data: DataSummary, shards: int, shard_bytes: int, part_bytes: int)
         found.append(f"A file has {decimal_size(data.mean_bytes)} on average: such files need no packing.")
     if data.unnamed:
         found.append(
-            f"{data.unnamed} files cannot be part of a sample, the first is {data.first_unnamed!r}: a name needs an"
-            " extension. Packing refuses them, or leaves them out with --skip-unnamed."
+            f"Files that cannot be part of a sample: {data.unnamed}, the first is {data.first_unnamed!r}. A name needs"
+            " an extension. Packing refuses such files, or leaves them out with --skip-unnamed."
         )
     if data.hidden:
-        found.append(f"{data.hidden} hidden files are left out.")
+        found.append(f"Hidden files, which are left out: {data.hidden}.")
     return tuple(found)

@@ -110,9 +110,6 @@ def pack_shards(
     place, goal = open_source(source, access=access), open_target(target, access=access, work=work)
     if f"{goal.name}/".startswith(f"{place.name.rstrip('/')}/"):
         raise ShardInputError(f"the target must lie outside of the source {place.name}, got: {goal.name}.")
-    context = get_context("forkserver")
-    # Loads the library while the source is being listed, once for all processes.
-    context.set_forkserver_preload([f"{__package__}.shard_preload"])
     folder = Path(tempfile.mkdtemp(prefix="shards-"))
     try:
         manifest = build_manifest(
@@ -175,7 +172,7 @@ def _pack(
     processes: int,
     tell: Callable[[PackProgress], None],
 ) -> ShardIndex:
-    context: Any = get_context("forkserver")
+    context: Any = get_context("spawn")
     counters, stop = context.Array("Q", 2), context.Value("b", 0)
     job = PackingJob(manifest=manifest, source=source, target=target, run=run)
     cuts = manifest.cuts(shards)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -54,6 +55,7 @@ class _Process:
     """What a packing process keeps between shards."""
 
     job: PackingJob
+    tar_writer: Any
     progress: Any
     stop: Any
 
@@ -66,7 +68,7 @@ def start_process(job: PackingJob, variables: dict[str, str], progress: Any, sto
     job
         What is packed.
     variables
-        By which the parent reaches AWS; the server that forks this process may be older than they are.
+        By which the parent reaches AWS.
     progress
         Shared pair of counters: files and bytes.
     stop
@@ -76,7 +78,22 @@ def start_process(job: PackingJob, variables: dict[str, str], progress: Any, sto
     # Ctrl-C goes to the whole group; the parent decides what ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    _Process.tar_writer = _tar_writer()
     _Process.job, _Process.progress, _Process.stop = job, progress, stop
+
+
+def _tar_writer() -> Any:  # noqa: ANN401 - webdataset has no types
+    """Return webdataset's writer, loaded without torch, which it does not need and which takes seconds to load."""
+    without_torch = "torch" not in sys.modules
+    if without_torch:
+        # What Python documents for a module that must not be found.
+        sys.modules["torch"] = None  # type: ignore[assignment]
+    try:
+        from webdataset.writer import TarWriter  # noqa: PLC0415 - of the extra `training`
+    finally:
+        if without_torch:
+            del sys.modules["torch"]
+    return TarWriter
 
 
 def _end_with_parent() -> None:
@@ -105,14 +122,11 @@ def pack_shard(task: ShardTask) -> ShardRecord:
 
 
 def _write(task: ShardTask, staged: Any) -> ShardRecord:  # noqa: ANN401 - a path
-    # Loaded here: only packing needs it, and where torch is installed it loads torch.
-    from webdataset.writer import TarWriter  # noqa: PLC0415
-
     samples = files = noted_files = noted_bytes = 0
     with staged.open("xb") as file:
         out = HashingWriter(file)
         # Bytes go in as they are, with one time and one owner for all: the same samples give the same file.
-        tar = TarWriter(out, encoder=False, keep_meta=True, compress=False, mtime=0)
+        tar = _Process.tar_writer(out, encoder=False, keep_meta=True, compress=False, mtime=0)
         for sample, contents in _read(task):
             fields = {name: data for (name, _), data in zip(sample.files, contents, strict=True)}
             noted_bytes += tar.write({"__key__": sample.key, **fields})
