@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tests.benchmarks import timing
+from tests.benchmarks import timing, train_tiny_times
 from tests.benchmarks.agreement import Agreement, agreements
 from tests.benchmarks.published import Comparison, comparisons
 from tests.benchmarks.random_jobs import COUNT, SEED, random_jobs
@@ -44,7 +44,14 @@ def main() -> int:
     default_rate, _ = timing.plans_per_second([TrainingJob(instances=256)] * 200)
     synth = timing.synth()
     published = comparisons()
-    claims = list(_claims(compared, cold, rate, default_rate, loop))
+    example = train_tiny_times.train_tiny_times()
+    claims = [
+        *_claims(compared, cold, rate, default_rate, loop),
+        *(
+            Claim(words=words, measured=measured, limit=limit, holds=holds)
+            for words, measured, limit, holds in train_tiny_times.claims(example)
+        ),
+    ]
     lines = [
         *_head(),
         *_held(claims),
@@ -52,6 +59,7 @@ def main() -> int:
         *_speed(cold, rate, default_rate, loop),
         *_synth(synth),
         *_published(published),
+        *train_tiny_times.lines(example),
     ]
     _DOCUMENT.write_text("\n".join(lines) + "\n", encoding="utf-8")
     sys.stdout.write("\n".join(lines) + "\n")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 
-from tests.benchmarks import bench, published, timing
+from tests.benchmarks import bench, published, timing, train_tiny_times
 from tests.benchmarks.agreement import Agreement
 
 PLANNED = Agreement(job={"instances": 64}, ratio=1.0, printed_ratio=1.0, meets=True)
@@ -18,6 +19,10 @@ GOOD: dict[str, Any] = {
     "default_rate": 1500.0,
     "loop": 0.075,
 }
+
+TRAINED = train_tiny_times.TrainTiny(
+    import_s=1.0, whole_s=10.0, killed_s=10.0, resumed_s=9.0, same=True, save_call_s=0.1, saved_s=1.0
+)
 
 
 def missed(**changes: Any) -> list[str]:
@@ -59,8 +64,15 @@ def test_a_missed_claim_is_written_and_exits_with_1(
     monkeypatch.setattr(timing, "cold_plan", lambda: {"python -c pass": 0.013, "plan": plan_s})
     monkeypatch.setattr(timing, "plans_per_second", lambda _: (2000.0, 0.075))
     monkeypatch.setattr(timing, "synth", lambda: {"empty": 1.0, "bare L1": 1.0, "app": 2.0})
+    monkeypatch.setattr(train_tiny_times, "train_tiny_times", lambda: TRAINED)
     assert bench.main() == code
     assert ("MISSED" in (tmp_path / "benchmarks.md").read_text(encoding="utf-8")) == bool(code)
+
+
+@pytest.mark.parametrize("changes", [{"whole_s": 42.0}, {"same": False}])
+def test_the_example_misses_its_claims_when_it_is_slow_or_resumes_another_run(changes: dict[str, Any]) -> None:
+    assert [holds for *_, holds in train_tiny_times.claims(TRAINED)] == [True, True]
+    assert False in [holds for *_, holds in train_tiny_times.claims(dataclasses.replace(TRAINED, **changes))]
 
 
 def test_published_cases_with_fitted_budgets_say_so_in_the_document() -> None:
