@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 from training_storage.planning import TrainingJob, plan_storage
 from training_storage.planning.contract import DeployedValues, Endpoint, storage_contract
 from training_storage.training.contract import StorageContract
-from training_storage.training.shard_index import ShardIndex
 from training_storage.training.shard_pack import pack_shards
 from training_storage.training.shard_s3 import aws_variables
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from training_storage.testing.local_aws import LocalAws
     from training_storage.training.loader_settings import LoaderSettings
+    from training_storage.training.shard_index import ShardIndex
 
 _HOP_BY_HOP = {"connection", "transfer-encoding", "keep-alive"}
 
@@ -90,7 +90,12 @@ def slow_store(endpoint_url: str, *, latency_s: float) -> Iterator[SlowStore]:
 
 
 def contract(
-    scratch: Path, *, endpoint_url: str | None = None, addressing_style: str = "auto", accelerators: int = 1, **loader: Any
+    scratch: Path,
+    *,
+    endpoint_url: str | None = None,
+    addressing_style: str = "auto",
+    accelerators: int = 1,
+    **loader: Any,
 ) -> StorageContract:
     """Return a contract of one node whose scratch space is `scratch`; `loader` changes keys of that section."""
     values = storage_contract(
@@ -167,9 +172,7 @@ def read_one_by_one(uris: list[str], settings: LoaderSettings, *, workers: int) 
     )
     arguments = {**settings.data_loader_arguments(), "num_workers": workers}
     prepare = partial(_set_variables, aws_variables())
-    loader: DataLoader[Any] = DataLoader(
-        objects, batch_size=8, collate_fn=as_list, worker_init_fn=prepare, **arguments
-    )
+    loader: DataLoader[Any] = DataLoader(objects, batch_size=8, collate_fn=as_list, worker_init_fn=prepare, **arguments)
     return sum(len(batch) for batch in loader)
 
 

@@ -55,7 +55,8 @@ def test_planning_shards_of_a_folder_loads_neither_torch_nor_boto3(tmp_path: Pat
     script = (
         "import sys, training_storage.training, training_storage.training.loader_settings\n"
         "from training_storage import cli\n"
-        f"code = cli.main(['shards', 'plan', {str(tmp_path)!r}, '--nodes', '1', '--accelerators', '1', '--workers', '1'])\n"
+        f"readers = ['--nodes', '1', '--accelerators', '1', '--workers', '1']\n"
+        f"code = cli.main(['shards', 'plan', {str(tmp_path)!r}, *readers])\n"
         "loaded = {'torch', 'webdataset', 's3torchconnector', 'boto3', 'aws_cdk', 'numpy'} & sys.modules.keys()\n"
         "sys.exit(code or f'loaded: {loaded}' if loaded else code)"
     )

@@ -33,7 +33,7 @@ def sample_name(path: str) -> SampleName | None:
         return None
     if path.startswith("__") and (_META.match(path) or (start == 0 and path.endswith("__"))):
         return None
-    if _UNPRINTABLE.search(path):
+    if not path.isprintable() and _UNPRINTABLE.search(path):
         return None
     return SampleName(path[:dot], field)
 

@@ -8,12 +8,12 @@ shards read as many samples.
 from __future__ import annotations
 
 import hashlib
-import os
 import sqlite3
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from training_storage.planning.sample_names import is_hidden, sample_name
+from training_storage.planning.sample_names import SampleName, is_hidden, sample_name
 from training_storage.planning.sample_survey import DataSummary, member_bytes
 from training_storage.training.shard_errors import ShardInputError
 from training_storage.training.shard_source import SourceFile
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 _ROWS_AT_ONCE = 10_000
 #: SQLite's whole numbers have 64 bits with a sign: seven bytes of a hash fit, and collide only to be told apart by key.
 _RANK_BYTES = 7
-_MARK_BYTES = 16
+
+#: Rank, key, field in small letters, field if it is spelled otherwise, size, mark.
+_Row = tuple[int, bytes, bytes, bytes | None, int, str]
 
 _LISTED = "CREATE TABLE listed (rank INTEGER, key BLOB, folded BLOB, field BLOB, size INTEGER, mark TEXT)"
 _SHUFFLED = """
@@ -62,7 +64,7 @@ class Manifest:
     data
         What was listed, without the distribution of sizes.
     fingerprint
-        Hexadecimal digits that change with any path, size or mark, and not with the order of the listing.
+        Hexadecimal digits that change with any path, size or mark.
     """
 
     path: Path
@@ -93,13 +95,13 @@ class Manifest:
             files: list[tuple[str, SourceFile]] = []
             for key, field, size, mark in database.execute(f"{query} ORDER BY rank, key, folded", values):
                 if key != current and current is not None:
-                    yield SampleFiles(os.fsdecode(current), tuple(files))
+                    yield SampleFiles(_text(current), tuple(files))
                     files = []
                 current = key
-                name = os.fsdecode(field)
-                files.append((name, SourceFile(f"{os.fsdecode(key)}.{name}", size, mark)))
+                name = _text(field)
+                files.append((name, SourceFile(f"{_text(key)}.{name}", size, mark)))
             if current is not None:
-                yield SampleFiles(os.fsdecode(current), tuple(files))
+                yield SampleFiles(_text(current), tuple(files))
 
 
 def build_manifest(
@@ -154,68 +156,81 @@ def build_manifest(
             raise _same_field(database) from None
         database.execute("DROP TABLE listed")
         database.commit()
+        fingerprint = listing.fingerprint(database, ordered=source.is_ordered)
         (samples,) = database.execute("SELECT count(*) FROM (SELECT DISTINCT rank, key FROM shuffled)").fetchone()
     finally:
         database.close()
-    return Manifest(path=path, data=listing.summary(samples), fingerprint=listing.fingerprint)
+    return Manifest(path=path, data=listing.summary(samples), fingerprint=fingerprint)
 
 
 class _Listing:
-    """Turns a listing into rows and counts it."""
+    """Turns a listing into rows and counts it. Packing waits for this, so it works in batches."""
 
     def __init__(self, *, seed: int, part_bytes: int) -> None:
         self._salt = seed.to_bytes(16, "big")
         self._part_bytes = part_bytes
-        self._sum = 0
+        self._digest = hashlib.sha256()
         self.files = 0
         self._bytes = self._tar_bytes = self._requests = self._largest = 0
-        self._smallest = -1
+        self._smallest: int | None = None
         self.hidden = self.unnamed = 0
         self.first_unnamed: str | None = None
 
-    def rows(self, source: Source) -> Iterator[list[tuple[int, bytes, bytes, bytes | None, int, str]]]:
-        rows = []
-        for path, size, mark in source.files():
-            if is_hidden(path):
-                self.hidden += 1
-                continue
-            name = sample_name(path)
-            if name is None:
-                self.unnamed += 1
-                self.first_unnamed = self.first_unnamed or path
-                continue
-            key, field = os.fsencode(name.key), os.fsencode(name.field)
-            folded = os.fsencode(name.field.lower())
-            rank = hashlib.blake2b(key, key=self._salt, digest_size=_RANK_BYTES).digest()
-            whole = b"%b\0%b\0%d\0%b" % (key, field, size, mark.encode())
-            self._sum += int.from_bytes(hashlib.blake2b(whole, digest_size=_MARK_BYTES).digest(), "big")
-            self._count(path, size)
-            rows.append((int.from_bytes(rank, "big"), key, folded, field if field != folded else None, size, mark))
-            if len(rows) == _ROWS_AT_ONCE:
-                yield rows
-                rows = []
-        yield rows
+    def rows(self, source: Source) -> Iterator[list[_Row]]:
+        files = source.files()
+        while batch := list(islice(files, _ROWS_AT_ONCE)):
+            named = [(file, name) for file in batch if (name := self._name(file.path)) is not None]
+            self._count([file for file, _ in named])
+            if source.is_ordered:
+                listed = "".join(f"{path}\0{size}\0{mark}\n" for (path, size, mark), _ in named)
+                self._digest.update(listed.encode("utf-8", "surrogateescape"))
+            yield [self._row(file, name) for file, name in named]
 
-    def _count(self, path: str, size: int) -> None:
-        self.files += 1
-        self._bytes += size
-        self._tar_bytes += member_bytes(path, size)
-        self._requests += max(1, -(-size // self._part_bytes))
-        self._largest = max(size, self._largest)
-        self._smallest = size if self._smallest < 0 else min(size, self._smallest)
+    def _name(self, path: str) -> SampleName | None:
+        if is_hidden(path):
+            self.hidden += 1
+            return None
+        name = sample_name(path)
+        if name is None:
+            self.unnamed += 1
+            self.first_unnamed = self.first_unnamed or path
+        return name
 
-    @property
-    def fingerprint(self) -> str:
-        # A sum, so that it does not depend on the order: directory buckets list in none.
-        whole = f"{self._sum}/{self.files}/{self.hidden}/{self.unnamed}"
-        return hashlib.sha256(whole.encode()).hexdigest()
+    def _row(self, file: SourceFile, name: SampleName) -> _Row:
+        key, field = name.key.encode("utf-8", "surrogateescape"), name.field
+        folded = field.lower()
+        rank = hashlib.blake2b(key, key=self._salt, digest_size=_RANK_BYTES).digest()
+        spelled = None if field == folded else field.encode("utf-8", "surrogateescape")
+        small = folded.encode("utf-8", "surrogateescape")
+        return int.from_bytes(rank, "big"), key, small, spelled, file.size, file.mark
+
+    def _count(self, files: list[SourceFile]) -> None:
+        if not files:
+            return
+        sizes = [file.size for file in files]
+        self.files += len(files)
+        self._bytes += sum(sizes)
+        self._tar_bytes += sum(member_bytes(file.path, file.size) for file in files)
+        self._requests += sum(max(1, -(-size // self._part_bytes)) for size in sizes)
+        self._largest = max(self._largest, *sizes)
+        self._smallest = min(sizes if self._smallest is None else (self._smallest, *sizes))
+
+    def fingerprint(self, database: sqlite3.Connection, *, ordered: bool) -> str:
+        """Return what tells this listing from any other, whatever the order in which it came."""
+        digest = self._digest
+        if not ordered:
+            # Directory buckets list in no order; their rows have one by now.
+            for row in database.execute("SELECT key, folded, field, size, mark FROM shuffled"):
+                digest.update(repr(row).encode())
+        digest.update(f"{self.files}/{self.hidden}/{self.unnamed}".encode())
+        return digest.hexdigest()
 
     def summary(self, samples: int) -> DataSummary:
         return DataSummary(
             files=self.files,
             bytes=self._bytes,
             samples=samples,
-            smallest_bytes=max(self._smallest, 0),
+            smallest_bytes=self._smallest or 0,
             largest_bytes=self._largest,
             tar_bytes=self._tar_bytes,
             range_requests=self._requests,
@@ -224,6 +239,10 @@ class _Listing:
             unnamed=self.unnamed,
             first_unnamed=self.first_unnamed,
         )
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")
 
 
 def _check(listing: _Listing, source: Source, *, skip_unnamed: bool) -> None:
@@ -242,7 +261,7 @@ def _same_field(database: sqlite3.Connection) -> ShardInputError:
         "SELECT key, min(coalesce(field, folded)), max(coalesce(field, folded)) FROM listed"
         " GROUP BY rank, key, folded HAVING count(*) > 1 LIMIT 1"
     ).fetchone()
-    paths = [f"{os.fsdecode(key)}.{os.fsdecode(field)}" for field in (one, other)]
+    paths = [f"{_text(key)}.{_text(field)}" for field in (one, other)]
     return ShardInputError(
         f"extensions must differ in more than upper and lower case, got: {paths[0]!r} and {paths[1]!r}. Rename one:"
         " readers take both for the same field of one sample."

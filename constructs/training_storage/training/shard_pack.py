@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from training_storage.planning.shards import Readers, plan_shards
 from training_storage.planning.units import MIB
@@ -23,14 +23,13 @@ from training_storage.training.shard_manifest import build_manifest
 from training_storage.training.shard_s3 import S3Access, aws_variables
 from training_storage.training.shard_source import open_source
 from training_storage.training.shard_target import open_target
-from training_storage.training.shard_writer import PackingJob, ShardTask, pack_shard, start_process
+from training_storage.training.shard_writer import PackingJob, ShardTask, is_ready, pack_shard, start_process
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sized
 
     from training_storage.training.shard_manifest import Manifest
     from training_storage.training.shard_source import Source
-    from training_storage.training.shard_target import Target
 
 #: What an older version wrote in another way is not gone on with.
 _FORMAT_VERSION = 1
@@ -112,19 +111,28 @@ def pack_shards(
         raise ShardInputError(f"the target must lie outside of the source {place.name}, got: {goal.name}.")
     folder = Path(tempfile.mkdtemp(prefix="shards-"))
     try:
-        manifest = build_manifest(
-            place,
-            path=folder / "manifest.sqlite",
-            seed=seed,
-            skip_unnamed=skip_unnamed,
-            part_bytes=_PART_BYTES,
-            listed=lambda files: tell(PackProgress(files=files)),
-        )
-        number = _shards(manifest, shards=shards, readers=readers)
-        run = _run(manifest, place, seed=seed, shards=number)
-        with goal.claimed(run):
-            index = _pack(manifest, place, goal, run=run, shards=number, seed=seed, processes=count, tell=tell)
-            goal.publish_index(index)
+        with _Processes(count) as pool:
+            manifest = build_manifest(
+                place,
+                path=folder / "manifest.sqlite",
+                seed=seed,
+                skip_unnamed=skip_unnamed,
+                part_bytes=_PART_BYTES,
+                listed=lambda files: tell(PackProgress(files=files)),
+            )
+            number = _shards(manifest, shards=shards, readers=readers)
+            run = _run(manifest, place, seed=seed, shards=number)
+            job = PackingJob(manifest=manifest, source=place, target=goal, run=run)
+            with goal.claimed(run):
+                index = ShardIndex(
+                    source=place.name,
+                    seed=seed,
+                    run=run,
+                    hidden=manifest.data.hidden,
+                    unnamed=manifest.data.unnamed,
+                    shards=pool.pack(job, shards=number, tell=tell),
+                )
+                goal.publish_index(index)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return index
@@ -161,58 +169,66 @@ def _run(manifest: Manifest, source: Source, *, seed: int, shards: int) -> str:
     return hashlib.sha256(whole.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _pack(
-    manifest: Manifest,
-    source: Source,
-    target: Target,
-    *,
-    run: str,
-    shards: int,
-    seed: int,
-    processes: int,
-    tell: Callable[[PackProgress], None],
-) -> ShardIndex:
-    context: Any = get_context("spawn")
-    counters, stop = context.Array("Q", 2), context.Value("b", 0)
-    job = PackingJob(manifest=manifest, source=source, target=target, run=run)
-    cuts = manifest.cuts(shards)
-    tasks = [
-        ShardTask(name=shard_name(number), begin=begin, end=cuts[number + 1] if number + 1 < shards else None)
-        for number, begin in enumerate(cuts)
-    ]
-    pool = ProcessPoolExecutor(
-        min(processes, shards),
-        mp_context=context,
-        initializer=start_process,
-        initargs=(job, aws_variables(), counters, stop),
-    )
-    data = manifest.data
-    try:
-        rest, waiting = iter(tasks), set[Future[ShardRecord]]()
+class _Processes:
+    """Processes that pack, started at once: they load what they need while the source is being listed.
+
+    Parameters
+    ----------
+    count
+        How many.
+    """
+
+    def __init__(self, count: int) -> None:
+        context: Any = get_context("spawn")
+        self._count = count
+        self._counters, self._stop = context.Array("Q", 2), context.Value("b", 0)
+        self._pool = ProcessPoolExecutor(
+            count,
+            mp_context=context,
+            initializer=start_process,
+            initargs=(aws_variables(), self._counters, self._stop),
+        )
+
+    def __enter__(self) -> Self:
+        for _ in range(self._count):
+            self._pool.submit(is_ready)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.value = 1
+        self._pool.shutdown(cancel_futures=True)
+
+    def pack(self, job: PackingJob, *, shards: int, tell: Callable[[PackProgress], None]) -> tuple[ShardRecord, ...]:
+        """Write all shards, and return their records in the order of their numbers."""
+        rest, waiting = _tasks(job, shards), set[Future[ShardRecord]]()
         records: dict[str, ShardRecord] = {}
-        while len(records) < shards:
-            waiting |= {pool.submit(pack_shard, task) for task in islice(rest, 2 * processes - len(waiting))}
-            done, waiting = wait(waiting, timeout=_SECONDS_BETWEEN_NOTES, return_when=FIRST_COMPLETED)
-            for future in done:
-                record = future.result()
-                records[record.name] = record
-            tell(PackProgress(files=counters[0], bytes=counters[1], of_files=data.files, of_bytes=data.bytes))
-    except BrokenProcessPool:
-        raise ShardError(
-            "a packing process was killed, perhaps for want of memory. Run the same command again to go on, with fewer"
-            " --processes."
-        ) from None
-    finally:
-        stop.value = 1
-        pool.shutdown(cancel_futures=True)
-    return ShardIndex(
-        source=source.name,
-        seed=seed,
-        run=run,
-        hidden=data.hidden,
-        unnamed=data.unnamed,
-        shards=tuple(records[task.name] for task in tasks),
-    )
+        data = job.manifest.data
+        try:
+            while len(records) < shards:
+                waiting |= {self._pool.submit(pack_shard, task) for task in islice(rest, self._room(waiting))}
+                done, waiting = wait(waiting, timeout=_SECONDS_BETWEEN_NOTES, return_when=FIRST_COMPLETED)
+                for future in done:
+                    record = future.result()
+                    records[record.name] = record
+                files, size = self._counters
+                tell(PackProgress(files=files, bytes=size, of_files=data.files, of_bytes=data.bytes))
+        except BrokenProcessPool:
+            raise ShardError(
+                "a packing process was killed, perhaps for want of memory. Run the same command again to go on, with"
+                " fewer --processes."
+            ) from None
+        return tuple(records[shard_name(number)] for number in range(shards))
+
+    def _room(self, waiting: Sized) -> int:
+        # One waits for each that is being written, and not all of a hundred thousand.
+        return 2 * self._count - len(waiting)
+
+
+def _tasks(job: PackingJob, shards: int) -> Iterator[ShardTask]:
+    cuts = job.manifest.cuts(shards)
+    for number, begin in enumerate(cuts):
+        end = cuts[number + 1] if number + 1 < shards else None
+        yield ShardTask(job=job, name=shard_name(number), begin=begin, end=end)
 
 
 def _tell_nobody(_: PackProgress) -> None:

@@ -33,17 +33,8 @@ Sample = tuple["SampleFiles", list[bytes]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShardTask:
-    """One shard to write: its name and the bounds of its samples."""
-
-    name: str
-    begin: Cut
-    end: Cut | None
-
-
-@dataclass(frozen=True, kw_only=True)
 class PackingJob:
-    """What all shards of a packing share; it travels to every process once."""
+    """What all shards of a packing share."""
 
     manifest: Manifest
     source: Source
@@ -51,22 +42,29 @@ class PackingJob:
     run: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class ShardTask:
+    """One shard to write: its packing, its name, and the bounds of its samples."""
+
+    job: PackingJob
+    name: str
+    begin: Cut
+    end: Cut | None
+
+
 class _Process:
     """What a packing process keeps between shards."""
 
-    job: PackingJob
     tar_writer: Any
     progress: Any
     stop: Any
 
 
-def start_process(job: PackingJob, variables: dict[str, str], progress: Any, stop: Any) -> None:  # noqa: ANN401 - shared values have no type
+def start_process(variables: dict[str, str], progress: Any, stop: Any) -> None:  # noqa: ANN401 - shared values have no type
     """Prepare a packing process.
 
     Parameters
     ----------
-    job
-        What is packed.
     variables
         By which the parent reaches AWS.
     progress
@@ -79,7 +77,7 @@ def start_process(job: PackingJob, variables: dict[str, str], progress: Any, sto
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _Process.tar_writer = _tar_writer()
-    _Process.job, _Process.progress, _Process.stop = job, progress, stop
+    _Process.progress, _Process.stop = progress, stop
 
 
 def _tar_writer() -> Any:  # noqa: ANN401 - webdataset has no types
@@ -104,9 +102,14 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
+def is_ready() -> bool:
+    """Return at once: what is asked of a process so that it starts before there is work."""
+    return True
+
+
 def pack_shard(task: ShardTask) -> ShardRecord:
     """Write the shard of `task`, or keep the one that an earlier attempt has finished, and return its record."""
-    job = _Process.job
+    job = task.job
     there = job.target.finished(task.name, run=job.run)
     if there is not None:
         _note(there.files, there.bytes)
@@ -145,7 +148,7 @@ def _write(task: ShardTask, staged: Any) -> ShardRecord:  # noqa: ANN401 - a pat
 
 def _read(task: ShardTask) -> Iterator[Sample]:
     """Yield the samples of `task` with their contents; where a read waits for a first byte, many are on the way."""
-    job = _Process.job
+    job = task.job
     read = job.source.reader()
     samples = job.manifest.samples(task.begin, task.end)
     if job.source.requests_at_once == 1:
