@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tests.benchmarks import timing, train_tiny_times
+from tests.benchmarks import shards, timing, train_tiny_times
 from tests.benchmarks.agreement import Agreement, agreements
 from tests.benchmarks.published import Comparison, comparisons
 from tests.benchmarks.random_jobs import COUNT, SEED, random_jobs
@@ -45,11 +45,15 @@ def main() -> int:
     synth = timing.synth()
     published = comparisons()
     example = train_tiny_times.train_tiny_times()
+    packing, reading = shards.pack_rates(), shards.read_rates()
     claims = [
         *_claims(compared, cold, rate, default_rate, loop),
         *(
             Claim(words=words, measured=measured, limit=limit, holds=holds)
-            for words, measured, limit, holds in train_tiny_times.claims(example)
+            for words, measured, limit, holds in (
+                *train_tiny_times.claims(example),
+                *shards.claims(packing, reading),
+            )
         ),
     ]
     lines = [
@@ -60,6 +64,7 @@ def main() -> int:
         *_synth(synth),
         *_published(published),
         *train_tiny_times.lines(example),
+        *shards.lines(packing, reading),
     ]
     _DOCUMENT.write_text("\n".join(lines) + "\n", encoding="utf-8")
     sys.stdout.write("\n".join(lines) + "\n")

@@ -21,7 +21,7 @@ from training_storage.testing.local_aws import LocalAws
 from training_storage.training.shard_pack import pack_shards
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 FILES, FILE_BYTES, SHARDS = 100_000, 1024, 8
 ROUNDS: Final = 3
@@ -184,3 +184,62 @@ def _write_with_webdataset(source: Path, target: Path, options: dict[str, int]) 
         for path in paths:
             with open(path, "rb") as file:  # noqa: PTH123 - as fast as it gets, for the yardstick
                 writer.write({"__key__": os.path.relpath(path, source)[:-4], "bin": file.read()})
+
+
+def claims(packing: PackRates, reading: ReadRates) -> Iterator[tuple[str, str, str, bool]]:
+    """Yield what is claimed: the words, what was measured, the limit, and whether it holds."""
+    yield (
+        "files packed per second / one process of webdataset's writer, for each core",
+        f"{packing.a_core:.2f}",
+        f"at least {PACK_LEAST_A_CORE}",
+        packing.a_core >= PACK_LEAST_A_CORE,
+    )
+    yield (
+        f"samples per second from shards / small files one by one, {reading.latency_s * 1000:.0f} ms to each first byte",
+        f"{reading.packed / reading.small:.0f}",
+        f"at least {READ_LEAST:.0f}",
+        reading.packed / reading.small >= READ_LEAST,
+    )
+    yield (
+        "requests of the second epoch",
+        f"{reading.second_epoch_requests}",
+        "at most 0",
+        reading.second_epoch_requests == 0,
+    )
+    most = shard_figures().loading_share_of_time_maximum
+    yield (
+        "share of the time that a loop waits for samples in the second epoch",
+        f"{reading.loading_share:.1%}",
+        f"at most {most:.0%}",
+        reading.loading_share <= most,
+    )
+
+
+def lines(packing: PackRates, reading: ReadRates) -> Iterator[str]:
+    """Yield the section of the document."""
+    yield from ("", "## Shards", "")
+    yield (
+        f"Packing {FILES:,} files of {FILE_BYTES:,} bytes into {SHARDS} shards on the same disk, medians of {ROUNDS} runs"
+        f" in turns; ours lists, shuffles, sums and syncs as well, with {packing.cores} processes."
+    )
+    yield from ("", "| | files per second | ratio |", "|---|---|---|")
+    for words, rate in (
+        ("`webdataset.ShardWriter`, one process", packing.writer),
+        ("the same with `mtime=0`, which spares a header a file", packing.lean_writer),
+        ("`shards pack`", packing.packed),
+    ):
+        yield f"| {words} | {rate:,.0f} | {rate / packing.writer:.2f} |"
+    yield ""
+    yield (
+        f"Reading samples of {SAMPLE_BYTES:,} bytes with {WORKERS} processes from a store on loopback that takes"
+        f" {reading.latency_s * 1000:.0f} ms to each first byte, as S3's guide publishes it; start of the processes"
+        " included."
+    )
+    yield from ("", "| | samples per second | ratio |", "|---|---|---|")
+    for words, rate in (("small files one by one", reading.small), ("shards through the preset", reading.packed)):
+        yield f"| {words} | {rate:,.0f} | {rate / reading.small:.0f} |"
+    yield ""
+    yield (
+        f"The second epoch asks the store {reading.second_epoch_requests} times; a loop with steps of"
+        f" {STEP_SECONDS * 1000:.0f} ms waits {reading.loading_share:.1%} of its time."
+    )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks import bench, published, timing, train_tiny_times
+from tests.benchmarks import bench, published, shards, timing, train_tiny_times
 from tests.benchmarks.agreement import Agreement
 
 PLANNED = Agreement(job={"instances": 64}, ratio=1.0, printed_ratio=1.0, meets=True)
@@ -23,6 +23,8 @@ GOOD: dict[str, Any] = {
 TRAINED = train_tiny_times.TrainTiny(
     import_s=1.0, whole_s=10.0, killed_s=10.0, resumed_s=9.0, same=True, save_call_s=0.1, saved_s=1.0
 )
+PACKED = shards.PackRates(cores=2, packed=2000.0, writer=1000.0, lean_writer=1200.0)
+READ = shards.ReadRates(latency_s=0.1, packed=4000.0, small=20.0, second_epoch_requests=0, loading_share=0.03)
 
 
 def missed(**changes: Any) -> list[str]:
@@ -65,6 +67,8 @@ def test_a_missed_claim_is_written_and_exits_with_1(
     monkeypatch.setattr(timing, "plans_per_second", lambda _: (2000.0, 0.075))
     monkeypatch.setattr(timing, "synth", lambda: {"empty": 1.0, "bare L1": 1.0, "app": 2.0})
     monkeypatch.setattr(train_tiny_times, "train_tiny_times", lambda: TRAINED)
+    monkeypatch.setattr(shards, "pack_rates", lambda: PACKED)
+    monkeypatch.setattr(shards, "read_rates", lambda: READ)
     assert bench.main() == code
     assert ("MISSED" in (tmp_path / "benchmarks.md").read_text(encoding="utf-8")) == bool(code)
 
@@ -73,6 +77,21 @@ def test_a_missed_claim_is_written_and_exits_with_1(
 def test_the_example_misses_its_claims_when_it_is_slow_or_resumes_another_run(changes: dict[str, Any]) -> None:
     assert [holds for *_, holds in train_tiny_times.claims(TRAINED)] == [True, True]
     assert False in [holds for *_, holds in train_tiny_times.claims(dataclasses.replace(TRAINED, **changes))]
+
+
+@pytest.mark.parametrize(
+    ("packing", "reading", "words"),
+    [
+        ({"packed": 1300.0}, {}, "files packed per second"),
+        ({}, {"packed": 99.0}, "samples per second from shards"),
+        ({}, {"second_epoch_requests": 1}, "requests of the second epoch"),
+        ({}, {"loading_share": 0.11}, "share of the time that a loop waits"),
+    ],
+)
+def test_each_claim_on_shards_can_be_missed(packing: dict[str, Any], reading: dict[str, Any], words: str) -> None:
+    assert all(holds for *_, holds in shards.claims(PACKED, READ))
+    changed = shards.claims(dataclasses.replace(PACKED, **packing), dataclasses.replace(READ, **reading))
+    assert [named.startswith(words) for named, *_, holds in changed if not holds] == [True]
 
 
 def test_published_cases_with_fitted_budgets_say_so_in_the_document() -> None:
