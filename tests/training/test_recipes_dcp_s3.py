@@ -106,7 +106,8 @@ def test_a_store_that_is_not_aws_gets_its_own_address_and_no_trailing_checksum(
         stream.write(b"abc")
     assert [request.method for request in seen] == ["POST", "PUT", "POST"]
     assert {request.path for request in seen} == {"/bucket/step-1/__0_0.distcp"}
-    assert not [name for request in seen for name in request.headers if "checksum" in name or "trailer" in name]
+    words = ("checksum", "trailer", "content-encoding")
+    assert not [name for request in seen for name in request.headers if any(word in name for word in words)]
     [file] = files.written.files()
     assert (file.path, file.bytes) == ("__0_0.distcp", 3)
 

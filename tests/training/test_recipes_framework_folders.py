@@ -7,6 +7,8 @@ DeepSpeed: ``runtime/engine.py`` (``latest`` and the names of states). Megatron-
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -80,6 +82,17 @@ def node_publisher(tmp_path: Path, framework: Framework, *, node: int = 0, nodes
         timeout_seconds=60,
     )
     return FolderPublisher(framework.layout, publisher, tmp_path / f"node-{node}" / "saved", node=node)
+
+
+def test_no_recipe_loads_a_framework_that_it_does_not_need() -> None:
+    recipes = ("sagemaker", "deepspeed", "megatron", "completion", "in_flight")
+    script = (
+        "import sys, importlib;"
+        f"[importlib.import_module('training_storage.training.recipes.' + name) for name in {recipes}];"
+        "print([m for m in ('torch', 'obstore', 'webdataset', 's3torchconnector', 'aws_cdk') if m in sys.modules])"
+    )
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert loaded.strip() == "[]"
 
 
 def test_the_folders_have_the_names_that_the_frameworks_give() -> None:
