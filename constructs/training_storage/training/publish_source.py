@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import hashlib
 import os
@@ -22,6 +23,7 @@ from training_storage.training.checkpoint_path_place import DRAFT_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
 ALGORITHM: Final = "sha256"
@@ -104,12 +106,22 @@ class SourceParts:
     part_bytes
         Length of a part.
     before
-        Called before each part is read: it waits for memory, and raises where publishing has ended.
+        Called before each part is read: raises where publishing has ended.
+    turn
+        Held while a part is read and hashed, which keeps a core busy.
     """
 
-    def __init__(self, file: SourceFile, *, part_bytes: int, before: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        file: SourceFile,
+        *,
+        part_bytes: int,
+        before: Callable[[], None] = lambda: None,
+        turn: AbstractContextManager[object] | None = None,
+    ) -> None:
         self.size = file.bytes
         self._file, self._part_bytes, self._before = file, part_bytes, before
+        self._turn = contextlib.nullcontext() if turn is None else turn
         self._hash = hashlib.sha256()
 
     def __iter__(self) -> Iterator[bytes]:
@@ -125,8 +137,9 @@ class SourceParts:
             left = self.size
             while left or not self.size:
                 self._before()
-                part = _read(source.fileno(), min(self._part_bytes, left))
-                self._hash.update(part)
+                with self._turn:
+                    part = _read(source.fileno(), min(self._part_bytes, left))
+                    self._hash.update(part)
                 left -= len(part)
                 if (left and not part) or (not left and _changed(source.fileno(), state, self.size)):
                     raise SourceChangedError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import hashlib
+import os
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -52,6 +53,8 @@ class Transfer:
     def __init__(self, *, place: Place, folder: str, rank: int, concurrency: int) -> None:
         self._place, self._folder, self._rank = place, folder, rank
         self._room = threading.Semaphore(concurrency)
+        # Hashing keeps a core busy: on half of them it outruns the network, and leaves the rest to training.
+        self._turn = threading.Semaphore(max(1, (os.cpu_count() or 1) // 2))
         self._ended = threading.Event()
         # Files are driven by threads of one pool and parts sent by those of another: neither waits for its own kind.
         self._files = _pool("publish-file", concurrency)
@@ -144,7 +147,7 @@ class Transfer:
     def _send(self, file: SourceFile) -> CheckpointFile:
         key = f"{self._folder}/{file.path}"
         part_bytes = self._place.part_bytes(file.bytes)
-        parts = SourceParts(file, part_bytes=part_bytes, before=self._go_on)
+        parts = SourceParts(file, part_bytes=part_bytes, before=self._go_on, turn=self._turn)
         if file.bytes <= part_bytes:
             (data,) = parts
             written = self._place.create(key, data)
@@ -166,7 +169,7 @@ class Transfer:
         return local
 
     def _hashed(self, file: SourceFile) -> CheckpointFile:
-        parts = SourceParts(file, part_bytes=_READ_BYTES, before=self._go_on)
+        parts = SourceParts(file, part_bytes=_READ_BYTES, before=self._go_on, turn=self._turn)
         for _ in parts:
             pass
         return parts.described()
