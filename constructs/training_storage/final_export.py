@@ -44,7 +44,7 @@ class FinalExport(Construct):
     When the stack is destroyed, drops the file system or replaces it, the gate stops automatic export, runs an export
     task over every writable link, compares, deletes and waits. If anything fails or time runs out, the operation
     fails with the reason, automatic export is on again, and file system, links and this gate stand; the export goes
-    on, and the next try waits for it. What it does and why is in docs/decisions/0009 and docs/deleting.md.
+    on, and the next try waits for it. What it does and why is in docs/decisions/0010 and docs/deleting.md.
 
     Let whatever writes to the file system depend on this construct, so that it goes first.
 
@@ -82,7 +82,9 @@ class FinalExport(Construct):
     report_prefix
         As it was given or chosen.
     gate, keeper
-        The custom resources: one after file system and links, one before them. See docs/decisions/0009.
+        The custom resources: one after file system and links, one before them. See docs/decisions/0010.
+    environment, links
+        What a function with `role` must know to do the same: `Park` shares it.
 
     Raises
     ------
@@ -135,7 +137,7 @@ class FinalExport(Construct):
             description="Exports and deletes the file system of its stack",
         )
         self._allow(data_lake)
-        environment = {
+        self.environment: dict[str, str] = {
             "GATE_TAG": self._tag,
             "REPORT_URI": data_lake.s3_uri(prefix),
             "POLL_SECONDS": f"{poll.to_seconds():g}",
@@ -144,8 +146,8 @@ class FinalExport(Construct):
             "METRIC_PERIOD_SECONDS": f"{(metric_period or _METRIC_PERIOD).to_seconds():g}",
         }
         self.functions: tuple[lambda_.Function, lambda_.Function] = (
-            self._function("Begin", "on_event", environment),
-            self._function("Continue", "is_complete", environment),
+            self._function("Begin", "on_event", self.environment),
+            self._function("Continue", "is_complete", self.environment),
         )
         provider = custom_resources.Provider(
             self,
@@ -168,6 +170,13 @@ class FinalExport(Construct):
         for needed in (*file_system.network, *network):
             self.keeper.node.add_dependency(needed)
         file_system.put_behind_gate(keeper=self.keeper, tags={GATE: self._tag})
+        self.links: list[dict[str, str]] = [
+            {
+                "Path": link.file_system_path,
+                "Exported": str(link.writable and not _is_named(link.file_system_path, disposable_paths)).lower(),
+            }
+            for link in file_system.links
+        ]
         self.gate = CustomResource(
             self,
             "Gate",
@@ -176,15 +185,7 @@ class FinalExport(Construct):
             properties={
                 "Kind": "gate",
                 "FileSystemId": file_system.file_system_id,
-                "Links": [
-                    {
-                        "Path": link.file_system_path,
-                        "Exported": str(
-                            link.writable and not _is_named(link.file_system_path, disposable_paths)
-                        ).lower(),
-                    }
-                    for link in file_system.links
-                ],
+                "Links": self.links,
             },
         )
         for needed in (file_system, *file_system.links, *network):

@@ -24,6 +24,21 @@ _SHIPPED = (
 )
 
 
-def operations_code() -> lambda_.AssetCode:
-    """Return the code from which ``training_storage.operations.<module>.<function>`` is a handler."""
-    return lambda_.Code.from_asset(str(_ROOT), exclude=list(_SHIPPED), ignore_mode=IgnoreMode.GIT)
+#: The gate's logic, for those that need it too.
+_FINAL_EXPORT = (
+    "!/training_storage/operations/final_export",
+    "/training_storage/operations/final_export/*",
+    "!/training_storage/operations/final_export/*.py",
+)
+
+
+def operations_code(*, final_export: bool = False) -> lambda_.AssetCode:
+    """Return the code from which ``training_storage.operations.<module>.<function>`` is a handler.
+
+    Parameters
+    ----------
+    final_export
+        Whether the package `final_export` is shipped as well.
+    """
+    shipped = [*_SHIPPED, *(_FINAL_EXPORT if final_export else ())]
+    return lambda_.Code.from_asset(str(_ROOT), exclude=shipped, ignore_mode=IgnoreMode.GIT)
