@@ -123,10 +123,14 @@ def test_a_removal_that_is_killed_leaves_nothing_that_looks_whole(tmp_path: Path
     assert rest is None or rest.state != State.COMPLETE or (deletions == 0 and whole)
 
 
-def test_who_may_not_delete_is_warned_and_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [DeniedError("no permission"), OSError("read-only file system")])
+def test_who_cannot_delete_is_warned_and_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
     class Guarded(PathPlace):
         def delete(self, key: str) -> None:
-            raise DeniedError(f"{self.uri}{key}: no permission")
+            del key
+            raise error
 
     place = Guarded(tmp_path)
     for step in (10, 20):

