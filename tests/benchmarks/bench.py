@@ -10,9 +10,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tests.benchmarks import shards, timing, train_tiny_times
+from tests.benchmarks import checkpoint_stall, shards, timing, train_tiny_times
 from tests.benchmarks.agreement import Agreement, agreements
-from tests.benchmarks.checkpoint_stall import STALL_MOST, Stall, checkpoint_stall
 from tests.benchmarks.published import Comparison, comparisons
 from tests.benchmarks.random_jobs import COUNT, SEED, random_jobs
 from training_storage.planning import TrainingJob
@@ -47,6 +46,7 @@ def main() -> int:
     published = comparisons()
     example = train_tiny_times.train_tiny_times()
     packing, reading = shards.pack_rates(), shards.read_rates()
+    stall = checkpoint_stall.checkpoint_stall()
     claims = [
         *_claims(compared, cold, rate, default_rate, loop),
         *(
@@ -54,6 +54,7 @@ def main() -> int:
             for words, measured, limit, holds in (
                 *train_tiny_times.claims(example),
                 *shards.claims(packing, reading),
+                *checkpoint_stall.claims(stall),
             )
         ),
     ]
@@ -119,15 +120,6 @@ def _claims(
             limit=f"at least {_PLANS_LEAST_A_LOOP:.0f}",
             holds=value * loop >= _PLANS_LEAST_A_LOOP,
         )
-
-
-def _stall_claim(stall: Stall) -> Claim:
-    return Claim(
-        words=f"background publishing stalls the loop / synchronous save ({stall.synchronous_s:.2f} s)",
-        measured=f"{stall.share:.2%}",
-        limit=f"less than {STALL_MOST:.0%}",
-        holds=stall.share < STALL_MOST,
-    )
 
 
 def _planned(compared: list[Agreement]) -> list[Agreement]:
