@@ -149,6 +149,18 @@ def test_what_is_not_published_whole_is_never_removed(tmp_path: Path) -> None:
     assert sorted(path.name for path in local.iterdir()) == ["step-0000000020", "step-0000000040"]
 
 
+@pytest.mark.parametrize("local", ["lustre", "lustre/below", "."], ids=["same", "inside", "around"])
+def test_published_checkpoints_are_never_taken_for_local_ones(tmp_path: Path, local: str) -> None:
+    lustre = PathPlace(tmp_path / "lustre")
+    for step in (10, 20, 30):
+        publish(saved(tmp_path / "local", step), lustre)
+    with pytest.raises(InvalidJobError, match="local_path must be apart from the place"):
+        CheckpointPublisher(lustre, local_path=tmp_path / local)
+    with pytest.raises(InvalidJobError, match="local_path must be apart from the place"):
+        remove_published(tmp_path / local, lustre)
+    assert len(lustre.folders()) == 3
+
+
 def test_a_save_that_fails_leaves_nothing_and_publishes_nothing(tmp_path: Path) -> None:
     publisher = CheckpointPublisher(PathPlace(tmp_path / "lustre"), local_path=tmp_path / "local")
 

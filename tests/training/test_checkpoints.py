@@ -275,6 +275,25 @@ def test_lustre_is_checked_in_place_without_a_copy(tmp_path: Path) -> None:
     assert restore(lustre).folder == tmp_path / "lustre" / "step-0000000100"
 
 
+def test_a_folder_is_finished_where_it_is(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "lustre", 100)
+    published = publish(folder, str(tmp_path / "lustre"))
+    assert (published.already_there, published.complete, published.latest_moved) == (3, True, True)
+    assert restore(str(tmp_path / "lustre")).checked
+
+
+def test_odd_objects_among_checkpoints_stop_nobody(bucket: str, tmp_path: Path, aws_environment: Any) -> None:
+    """Folder objects of a console, and keys that would leave the folder."""
+    place = s3_place(bucket)
+    publish(saved(tmp_path, 100), place)
+    client = aws_environment.client("s3")
+    for key in ("step-0000000100/", "step-0000000200/", "step-0000000300/a\\..\\b", "step-0000000300/.metadata"):
+        client.put_object(Bucket=bucket, Key=f"checkpoints/job/{key}", Body=b"")
+    restored = restore(place, tmp_path / "back")
+    assert restored.step == 100
+    assert "must be relative and stay inside" in restored.passed_over[0].why
+
+
 def test_an_object_store_needs_a_folder_to_restore_into(bucket: str) -> None:
     with pytest.raises(InvalidJobError, match="into must name a local folder"):
         restore(s3_place(bucket))

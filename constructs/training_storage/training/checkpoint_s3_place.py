@@ -8,6 +8,7 @@ create-only, and obstore's multipart upload takes no condition.
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import functools
 import math
 import threading
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
 _PART_MIB: Final = 32
 _CONNECTIONS: Final = 64
 _TIMEOUT_SECONDS: Final = 60.0
+#: How long obstore keeps credentials before it asks boto3 again, which renews them ten minutes before they end.
+_CREDENTIALS: Final = dt.timedelta(minutes=5)
 _EXPRESS_SUFFIX: Final = "--x-s3"
 #: Somebody else was first, or our own completion went through and its answer was lost: the caller compares contents.
 _NOT_FIRST: Final = ("PreconditionFailed", "ConditionalRequestConflict", "NoSuchUpload")
@@ -195,6 +198,8 @@ class S3Place:
                 )
                 for chunk in obstore.list(self._store, folder)
                 for entry in chunk
+                # Consoles make an empty object for a folder.
+                if entry["path"] != folder
             }
 
     def read(self, key: str) -> Content | None:
@@ -398,7 +403,12 @@ def _sdks(
             express=endpoint.url is None and bucket.endswith(_EXPRESS_SUFFIX),
             timeout_seconds=timeout_seconds,
         )
-        return S3Store(bucket, prefix=prefix or None, credential_provider=Boto3CredentialProvider(session), **settings)
+        return S3Store(
+            bucket,
+            prefix=prefix or None,
+            credential_provider=Boto3CredentialProvider(session, ttl=_CREDENTIALS),
+            **settings,
+        )
 
     def client() -> Any:  # noqa: ANN401
         settings = boto3_settings(endpoint, connections=_CONNECTIONS, timeout_seconds=timeout_seconds)

@@ -116,13 +116,19 @@ def look(place: Place, name: str, *, trackers: Mapping[str, str] | None = None) 
         trackers=trackers,
     )
     marker = _marker(marker_text)
+    files: tuple[CheckpointFile, ...] = ()
+    try:
+        files = marker.files if marker else _without_checksums(stored)
+    except CheckpointFormatError as error:
+        # An object's key may hold what no path should.
+        why = str(error)
     unfinished = State.INCOMPLETE if marker_text is None else State.DAMAGED
     return Found(
         name=name,
         step=marker.step if marker else step_of_name(name),
         state=State.COMPLETE if why is None else unfinished,
         why=why,
-        files=marker.files if marker else _without_checksums(stored),
+        files=files,
         stored_bytes=sum(state.bytes for state in stored.values()),
         modified=max((state.modified for state in stored.values()), default=None),
         marker=marker_text,

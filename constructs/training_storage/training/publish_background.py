@@ -107,6 +107,7 @@ class CheckpointPublisher:
         if attempt is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", attempt):
             raise InvalidJobError(f"attempt must be letters, digits, dots and hyphens, got: {attempt!r}")
         self._place = open_place(target) if isinstance(target, str) else target
+        _refuse_the_place_itself(local_path, self._place)
         # Ranks of one node write the same names: each needs a folder of its own.
         self._local = Path(local_path) / f"rank-{rank:05d}" if ranks > 1 else Path(local_path)
         self._kept = kept
@@ -317,6 +318,7 @@ def remove_published(local_path: str | os.PathLike[str], place: Place, *, kept: 
     list[str]
         The names of what was removed.
     """
+    _refuse_the_place_itself(local_path, place)
     local = Path(local_path)
     names = [path.name for path in local.iterdir() if path.is_dir() and not path.name.startswith(".")]
     steps = {name: step_of_name(name) for name in names}
@@ -348,6 +350,19 @@ def attempt_of_environment(environment: Mapping[str, str] | None = None) -> str 
             name = re.sub(r"[^A-Za-z0-9.]+", "-", f"run-{known[job]}-{known.get(restarts) or 0}")
             return name[:63].strip("-")
     return None
+
+
+def _refuse_the_place_itself(local_path: str | os.PathLike[str], place: Place) -> None:
+    """Local checkpoints are removed once they are published: that must never mean the published ones."""
+    published = place.local_folder
+    if published is None:
+        return
+    local, there = Path(local_path).resolve(), published.resolve()
+    if local == there or there.is_relative_to(local) or local.is_relative_to(there):
+        raise InvalidJobError(
+            f"local_path must be apart from the place {place.uri}, got: {str(local_path)!r}. Save to the node's own"
+            " disks first, or publish each folder where it is with publish_checkpoint."
+        )
 
 
 def _is_published(folder: Path, place: Place) -> bool:
