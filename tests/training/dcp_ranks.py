@@ -85,6 +85,7 @@ def save_and_load(target: str) -> dict[str, Any]:
     loaded_state = state_of(99)
     loaded = checkpoints(target).load(loaded_state)
     return {
+        "own_group": saver._group is not dist.group.WORLD,
         "saved": saved,
         "expected": expected,
         "loaded": plain(loaded_state),

@@ -109,6 +109,7 @@ def run_ranks(target: str, surroundings: dict[str, str], *, rendezvous: Path) ->
 def test_what_was_saved_in_the_background_comes_back_though_training_went_on(run: Run) -> None:
     ranks = run.of("save_and_load")
     for rank in ranks:
+        assert rank["own_group"]
         assert rank["loaded"] == rank["expected"]
         assert (rank["name"], rank["step"]) == ("step-0000000003", 3)
         assert rank["saved"] == ranks[0]["saved"]
@@ -168,6 +169,29 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_next_older_one(run: Run) ->
         [[name, why]] = rank["passed_over"]
         assert name == "step-0000000002"
         assert "__1_0.distcp has another sha256" in why
+
+
+def test_a_save_that_is_killed_anywhere_leaves_the_newest_whole_one_and_the_pointer_never_goes_back(
+    tmp_path: Path, surroundings: dict[str, str]
+) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.training.dcp_kills", tmp_path / "lustre", "40"],
+        env=surroundings,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=180,
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    printed = json.loads(run.stdout)
+    found = [tuple(one) for one in printed["found"]]
+    assert len(found) == 41
+    assert found == sorted(found)
+    assert all(pointer <= step for step, pointer in found)
+    assert found[-1][0] > 20, "the kills left time for many saves"
+    # What killed saves left before the newest two was removed by later ones.
+    assert printed["folders"] <= 8
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import heapq
 import logging
+import shutil
 import time
 from typing import TYPE_CHECKING
 
@@ -107,6 +108,10 @@ def remove_older(place: Place, *, kept: int) -> list[str]:
 def _remove(place: Place, name: str) -> None:
     for end_mark in (DCP_METADATA_NAME, MARKER_NAME):
         place.delete(f"{name}/{end_mark}")
+    if place.local_folder is not None:
+        # Hidden drafts of a killed writer as well, which no listing shows.
+        shutil.rmtree(place.local_folder / name)
+        return
     for path in place.files(name):
         place.delete(f"{name}/{path}")
 
