@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,8 +16,6 @@ from training_storage.cli import main
 from training_storage.training.checkpoint_path_place import PathPlace
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from training_storage.testing.local_aws import LocalAws
 
 
@@ -108,6 +109,7 @@ def test_another_content_is_refused_with_exit_code_1(tmp_path: Path, capsys: pyt
     assert "model.pt exists with another content; nothing was replaced" in capsys.readouterr().err
 
 
+ROOT = Path(__file__).resolve().parents[2]
 STORE = ("--endpoint-url", "http://127.0.0.1:1")
 
 
@@ -139,3 +141,22 @@ def test_bad_input_is_one_line_and_exit_code_2(
     error = capsys.readouterr().err
     assert re.search(words, error)
     assert error.count("\n") == 1
+
+
+def test_paths_need_no_package_and_buckets_name_the_one_they_need(tmp_path: Path, aws_environment: LocalAws) -> None:
+    folder = saved(tmp_path / "local", 10)
+    script = (
+        "import sys; sys.modules['obstore'] = None\n"
+        "from training_storage.cli import main\n"
+        "codes = [main(['checkpoint', 'publish', sys.argv[1], '--to', place]) for place in sys.argv[2:]]\n"
+        "print(codes, [m for m in ('torch', 'boto3', 'aws_cdk') if m in sys.modules])\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", script, str(folder), str(tmp_path / "lustre"), "s3://some-bucket/x/"],
+        env=aws_environment.environment() | {"PYTHONPATH": str(ROOT / "constructs")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout.endswith("[0, 1] []\n")
+    assert run.stderr == "training-storage: S3 needs obstore: pip install 'training-storage[training]'\n"
