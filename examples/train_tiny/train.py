@@ -139,6 +139,8 @@ def is_due(steps: int, saved_at: float, contract: StorageContract, every_steps: 
 
 def start_process_group() -> None:
     """Meet the other ranks: on one machine in a file, without any port; on several as torchrun says."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        raise SystemExit("start this with run.sh, train.sbatch or torchrun: each process must know its rank")
     torch.set_num_threads(1)
     if int(os.environ["GROUP_WORLD_SIZE"]) > 1:
         dist.init_process_group("gloo")
