@@ -76,6 +76,7 @@ class TrainingStorageStack(Stack):
             home_file_system_id=options.home_file_system_id,
             slurm_version=options.slurm_version,
             alarm_topic=self._alarm_topic(options),
+            checkpoints_disposable=options.checkpoints_disposable,
             release_after_days=options.release_after_days,
         )
         self._write_outputs()
@@ -128,16 +129,11 @@ class TrainingStorageStack(Stack):
         self._output("ContractParameterName", storage.contract.parameter_name, "Where training code finds its storage")
         if storage.file_system:
             self._output("FileSystemId", storage.file_system.file_system_id, "FSx for Lustre")
-            self._output("MountCommand", storage.file_system.mount_command(), "On a node, after mkdir /fsx")
+            self._output("MountCommand", storage.file_system.mount_command(), "On a client of your own; nodes mount by themselves")
             self._output(
                 "ImportDatasetsCommand",
                 storage.file_system.import_metadata_command(lake.derived_s3_uri("datasets/")),
                 "Shows on /datasets what was in the lake before the link; later changes come by themselves",
-            )
-            self._output(
-                "DeleteFileSystemCommand",
-                storage.file_system.delete_command(),
-                "Before cdk destroy, after exporting what should last (docs/deleting.md)",
             )
             self._output(
                 "ClientSecurityGroupId",

@@ -9,13 +9,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from training_storage.checkpoint_archive import CheckpointArchive
     from training_storage.data_lake import DataLake, DataLakeBase, FolderLifecycle, ImportedDataLake
     from training_storage.data_repository_association import DataRepositoryAssociation
     from training_storage.directory_bucket import DirectoryBucket
+    from training_storage.express_gate import ExpressGate
+    from training_storage.final_export import FinalExport
     from training_storage.gpu_cluster import AwsPcsCluster, Ec2AutoScalingCluster, GpuCluster, HomeFileSystem
     from training_storage.lustre_file_system import LustreFileSystem
     from training_storage.node_kit import NodeKit
     from training_storage.planning import StoragePlan, TrainingJob, plan_storage
+    from training_storage.scheduled_release import ScheduledRelease
     from training_storage.storage import TrainingStorage
     from training_storage.storage_alarms import StorageAlarms
     from training_storage.storage_contract import StorageContractParameter
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from training_storage.validation_plugin import StorageLegalityChecks
 
 _MODULE_OF_NAME = {
+    "CheckpointArchive": "checkpoint_archive",
     "ConstructError": "validation",
     "DataLake": "data_lake",
     "DataLakeBase": "data_lake",
@@ -32,11 +37,14 @@ _MODULE_OF_NAME = {
     "AwsPcsCluster": "gpu_cluster",
     "HomeFileSystem": "gpu_cluster",
     "Ec2AutoScalingCluster": "gpu_cluster",
+    "ExpressGate": "express_gate",
+    "FinalExport": "final_export",
     "FolderLifecycle": "data_lake",
     "GpuCluster": "gpu_cluster",
     "ImportedDataLake": "data_lake",
     "LustreFileSystem": "lustre_file_system",
     "NodeKit": "node_kit",
+    "ScheduledRelease": "scheduled_release",
     "StorageAlarms": "storage_alarms",
     "StorageContractParameter": "storage_contract",
     "StoragePlan": "planning",
@@ -49,18 +57,22 @@ _MODULE_OF_NAME = {
 
 __all__ = [
     "AwsPcsCluster",
+    "CheckpointArchive",
     "ConstructError",
     "DataLake",
     "DataLakeBase",
     "DataRepositoryAssociation",
     "DirectoryBucket",
     "Ec2AutoScalingCluster",
+    "ExpressGate",
+    "FinalExport",
     "FolderLifecycle",
     "GpuCluster",
     "HomeFileSystem",
     "ImportedDataLake",
     "LustreFileSystem",
     "NodeKit",
+    "ScheduledRelease",
     "StorageAlarms",
     "StorageContractParameter",
     "StorageLegalityChecks",

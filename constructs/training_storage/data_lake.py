@@ -138,6 +138,15 @@ class DataLakeBase(Construct):
             conditions={"StringEquals": {"s3:prefix": ""}},
         )
 
+    def grant_list_uploads(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Let `grantee` list multipart uploads that were begun and not ended, as a copy does that goes on after a crash.
+
+        S3 knows no condition on the prefix for this action; it names keys and reads nothing.
+        """
+        return iam.Grant.add_to_principal(
+            grantee=grantee, actions=["s3:ListBucketMultipartUploads"], resource_arns=[self.bucket.bucket_arn]
+        )
+
     def _grant(
         self, grantee: iam.IGrantable, *, prefixes: Sequence[str], actions: list[str], key_actions: list[str]
     ) -> iam.Grant:

@@ -315,10 +315,6 @@ class LustreFileSystem(Construct):
             f" --paths {s3_uri} --report Enabled=false"
         )
 
-    def delete_command(self) -> str:
-        """Return the command that deletes the file system and its links; what was not exported is lost."""
-        return f"aws fsx delete-file-system --region {Stack.of(self).region} --file-system-id {self.file_system_id}"
-
     def allow_from(self, security_group: ec2.ISecurityGroup) -> None:
         """Let clients in that carry `security_group` instead of the client group.
 
@@ -337,14 +333,14 @@ class LustreFileSystem(Construct):
         return self._grant_on_all(grantee, ["fsx:DescribeFileSystems"])
 
     def grant_data_repository_tasks(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Let `grantee` start, watch and cancel the import, export and release tasks of this file system.
+        """Let `grantee` start, tag, watch and cancel the import, export and release tasks of this file system.
 
         The two Describe actions take no resource (Service Authorization Reference, Amazon FSx).
         """
         tasks = self._arn("task", "*")
         changing = iam.Grant.add_to_principal(
             grantee=grantee,
-            actions=["fsx:CancelDataRepositoryTask", "fsx:CreateDataRepositoryTask"],
+            actions=["fsx:CancelDataRepositoryTask", "fsx:CreateDataRepositoryTask", "fsx:TagResource"],
             resource_arns=[self.resource_arn, tasks],
         )
         acknowledge_wildcards(grantee, resources=[tasks], reason="A task gets its id when it starts.")

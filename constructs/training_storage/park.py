@@ -317,7 +317,7 @@ class Park(Construct):
         self._tell = self._task("Tell", cluster, "tell", catch=False)
         self._tell.next(self._failed)
 
-        following = self._loop("DeleteStack", cluster, "delete", sfn.Succeed(self._states, "Parked"))
+        following: sfn.IChainable = self._loop("DeleteStack", cluster, "delete", sfn.Succeed(self._states, "Parked"))
         if express_gate:
             following = self._empty_bucket(express_gate, following)
         if export:
@@ -326,7 +326,7 @@ class Park(Construct):
         following = self._loop("Drain", cluster, "drain", following)
         following = self._loop("Begin", cluster, "begin", following)
 
-        undo = self._loop("Undo", cluster, "undo", sfn.Succeed(self._states, "Undone"))
+        undo: sfn.IChainable = self._loop("Undo", cluster, "undo", sfn.Succeed(self._states, "Undone"))
         if export:
             undo = self._loop("Restore", export, "restore", undo)
         trigger = sfn.Choice(self._states, "Trigger")

@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING
 from aws_cdk import Stack, Tags
 from constructs import Construct
 
+from training_storage.checkpoint_archive import CheckpointArchive
 from training_storage.data_lake import DataLakeBase
 from training_storage.data_repository_association import DataRepositoryAssociation
 from training_storage.directory_bucket import DirectoryBucket
+from training_storage.express_gate import ExpressGate
+from training_storage.final_export import FinalExport
 from training_storage.gpu_cluster import COMPUTE, ENGINES, LOGIN
 from training_storage.lustre_file_system import LustreFileSystem
 from training_storage.node_kit import NodeKit
 from training_storage.planning import InvalidJobError, StoragePlan, catalog, choose_engine
 from training_storage.planning.plan import DATA_LAKE
+from training_storage.planning.selection import EXPRESS
 from training_storage.scheduled_release import ScheduledRelease
 from training_storage.storage_alarms import StorageAlarms
 from training_storage.storage_contract import StorageContractParameter
@@ -64,6 +68,9 @@ class TrainingStorage(Construct):
         See `GpuCluster`.
     alarm_topic
         Told of every alarm; see `StorageAlarms`.
+    checkpoints_disposable
+        True if checkpoints of the hot tiers may be lost with them: they are neither archived by schedule nor exported
+        before the tier goes.
     release_after_days
         Free the space of exported files that nobody has used for so many days, once a day; None never does.
 
@@ -79,6 +86,10 @@ class TrainingStorage(Construct):
         What mounts and checks the storage on each node.
     cluster
         The nodes.
+    final_export, express_gate
+        What lets a hot tier go only after its content is safe; None where the plan has no such tier.
+    checkpoint_archive, scheduled_release
+        What runs on a schedule; None where it does not.
     alarms
         Alarms on the file system, its links and the nodes.
 
@@ -105,6 +116,7 @@ class TrainingStorage(Construct):
         home_file_system_id: str | None = None,
         slurm_version: str | None = None,
         alarm_topic: sns.ITopic | None = None,
+        checkpoints_disposable: bool = False,
         release_after_days: int | None = None,
     ) -> None:
         zone_id = _checked_zone(plan, data_lake, Stack.of(scope))
@@ -189,6 +201,36 @@ class TrainingStorage(Construct):
         # Links too: what a node writes before its folder is linked does not leave the file system by itself.
         self.cluster.nodes_wait_for(*filter(None, (self.contract, self.file_system, *links, self.directory_bucket)))
         self._grant()
+        self.final_export: FinalExport | None = None
+        if self.file_system:
+            self.final_export = self._make_final_export(self.file_system, disposable=checkpoints_disposable)
+            # Writers go first.
+            self.cluster.node.add_dependency(self.final_export)
+        self.express_gate: ExpressGate | None = None
+        self.checkpoint_archive: CheckpointArchive | None = None
+        if self.directory_bucket:
+            self.express_gate = ExpressGate(
+                self,
+                "ExpressGate",
+                directory_bucket=self.directory_bucket,
+                data_lake=data_lake,
+                job_name=self.job_name,
+                # A bucket that serves reads only holds copies.
+                disposable=checkpoints_disposable or not self._saves_to(EXPRESS),
+            )
+            self.cluster.node.add_dependency(self.express_gate)
+        if self.directory_bucket and self._saves_to(EXPRESS) and not checkpoints_disposable:
+            # One zone is no place for the only copy.
+            self.checkpoint_archive = CheckpointArchive(
+                self,
+                "Archive",
+                directory_bucket=self.directory_bucket,
+                data_lake=data_lake,
+                job_name=self.job_name,
+                durable_interval_minutes=plan.job.durable_interval_minutes or 0,
+                durable_checkpoints_kept=plan.job.durable_checkpoints_kept or 0,
+                alarm_topic=alarm_topic,
+            )
         self.alarms = StorageAlarms(
             self,
             "Alarms",
@@ -240,6 +282,21 @@ class TrainingStorage(Construct):
             )
         return file_system
 
+    def _saves_to(self, tier: str) -> bool:
+        return any(place.data == "checkpoints" and place.hot == tier for place in self.plan.placement)
+
+    def _make_final_export(self, file_system: LustreFileSystem, *, disposable: bool) -> FinalExport:
+        checkpoints = [link.file_system_path for link in file_system.links if "checkpoints" in link.file_system_path]
+        return FinalExport(
+            self,
+            "FinalExport",
+            file_system=file_system,
+            data_lake=self.data_lake,
+            job_name=self.job_name,
+            disposable_paths=checkpoints if disposable else [],
+            network=[self.network] if self.network else [],
+        )
+
     def _make_release(self, unused_days: int, alarm_topic: sns.ITopic | None) -> ScheduledRelease:
         if self.file_system is None:
             raise ConstructError(
@@ -268,8 +325,12 @@ class TrainingStorage(Construct):
             self.node_kit.grant(role)
             if self.file_system:
                 self.file_system.grant_describe(role)
+            if self.file_system and name == COMPUTE:
+                # Archiving from the job: what it keeps is exported by a task.
+                self.file_system.grant_data_repository_tasks(role)
             if self.directory_bucket and name == COMPUTE:
                 self.directory_bucket.grant_read_write(role)
+                self.data_lake.grant_list_uploads(role)
             elif self.directory_bucket:
                 self.directory_bucket.grant_read(role)
 

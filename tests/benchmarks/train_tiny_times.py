@@ -112,7 +112,7 @@ def lines(found: TrainTiny) -> Iterator[str]:
     yield from ("", "## The example, and background saves of torch's distributed checkpoint", "", "| | |", "|---|---|")
     yield f"| a Python that loads torch | {found.import_s:.1f} s |"
     yield f"| `examples/train_tiny` at 2 processes, a whole run | {found.whole_s:.1f} s |"
-    yield f"| the same until it is killed in the middle of the first epoch | {found.killed_s:.1f} s |"
+    yield f"| the same until it is killed in the middle of an epoch | {found.killed_s:.1f} s |"
     yield f"| the same, resumed, to the end | {found.resumed_s:.1f} s |"
     yield f"| a save of 256 MiB to the local disk: the loop stands still | {found.save_call_s:.2f} s |"
     yield f"| the same, until it is complete, hashed and synced | {found.saved_s:.2f} s |"

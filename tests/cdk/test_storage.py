@@ -127,7 +127,7 @@ def flat(value: Any) -> str:
     if function == "Fn::Join":
         return str(argument[0]).join(flat(item) for item in argument[1])
     name = argument if isinstance(argument, str) else argument[0]
-    for word in ("Key", "Bucket"):
+    for word in ("Key", "Bucket", "FileSystem"):
         if word in name:
             return f"<{word}>"
     return f"<{name}>"
@@ -181,6 +181,7 @@ def listing(*folders: str) -> tuple[str, str, str]:
 
 
 KEY = {("kms:Decrypt", "<Key>", ""), ("kms:GenerateDataKey", "<Key>", "")}
+FSX = "arn:<AWS::Partition>:fsx:us-east-1:<AWS::AccountId>"
 DESCRIBE = {("fsx:DescribeFileSystems", "*", "")}
 REGISTER = {("pcs:RegisterComputeNodeGroupInstance", "*", "")}
 
@@ -193,6 +194,8 @@ def test_nodes_with_accelerators_are_granted_the_jobs_folders_and_nothing_else(f
     assert set(storage.cluster.roles) == ENGINE_ROLES[engine]
     role = foreign.resolve(storage.cluster.role.role_name)["Ref"]
     own = ("checkpoints/alpha/", "logs/alpha/", "evaluations/alpha/", "models/alpha/")
+    tasks = ("fsx:CancelDataRepositoryTask", "fsx:CreateDataRepositoryTask", "fsx:TagResource")
+    of_file_system = ("<FileSystem>", f"{FSX}:task/*")
     assert granted(dict(Template.from_stack(foreign).to_json()), role) == {
         listing(*SHARED),
         listing(*own),
@@ -200,6 +203,8 @@ def test_nodes_with_accelerators_are_granted_the_jobs_folders_and_nothing_else(f
         *lake((*READ, *WRITE), own),
         *KEY,
         *DESCRIBE,
+        *((action, resource, "") for action in tasks for resource in of_file_system),
+        *((f"fsx:Describe{what}", "*", "") for what in ("DataRepositoryAssociations", "DataRepositoryTasks")),
         *(REGISTER if engine == "pcs" else ()),
         *kit(storage, foreign),
     }

@@ -214,12 +214,18 @@ def deletions(template: dict[str, Any], *, job: str) -> list[str]:
     return found
 
 
+#: The scheduled archive prunes what the retention rule no longer names; that the rule spares the newest complete
+#: checkpoint is a test of its own, and no role deletes versions.
+PRUNER = "StorageArchiveRole"
+
+
 def checkpoint_deleters(template: dict[str, Any]) -> list[str]:
-    """Return roles of services, not of nodes, that may delete checkpoints."""
+    """Return roles of services, not of nodes and not the scheduled archive, that may delete checkpoints."""
     services = {
         name
         for name, resource in template["Resources"].items()
         if resource["Type"] == "AWS::IAM::Role"
+        and not name.startswith(PRUNER)
         and "ec2.amazonaws.com" not in str(resource["Properties"]["AssumeRolePolicyDocument"])
     }
     found = []

@@ -144,21 +144,6 @@ class Account:
             for system in found
         }
 
-    def delete_file_systems_by_hand(self, stack: str) -> None:
-        """Do what docs/deleting.md says, for one stack."""
-        fsx = self.aws.client("fsx")
-        for system in self.file_systems():
-            tags = {tag["Key"]: tag["Value"] for tag in system["Tags"]}
-            if tags["aws:cloudformation:stack-name"] == stack:
-                wait_until(lambda: all(task["Lifecycle"] == "SUCCEEDED" for task in self.tasks()))
-                fsx.delete_file_system(FileSystemId=system["FileSystemId"])
-                gone = system["FileSystemId"]
-                wait_until(lambda: gone not in {there["FileSystemId"] for there in self.file_systems()})  # noqa: B023
-
-    def tasks(self) -> list[dict[str, Any]]:
-        tasks: list[dict[str, Any]] = self.aws.client("fsx").describe_data_repository_tasks()["DataRepositoryTasks"]
-        return tasks
-
 
 def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 30
@@ -169,7 +154,8 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 @pytest.fixture(scope="module")
 def bootstrapped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
-    with LocalAws.start() as aws:
+    # The gates look every half minute.
+    with LocalAws.start(quick=True) as aws:
         account = Account(aws)
         # Away from the app: there the CLI would synthesize it first, into the folder that a user may be using.
         account.cdk("bootstrap", "aws://000000000000/us-east-1", folder=tmp_path_factory.mktemp("empty"))
@@ -182,7 +168,6 @@ def account(bootstrapped: Account) -> Iterator[Account]:
     yield bootstrapped
     for name in bootstrapped.stacks():
         if name != "TrainingDataLake":
-            bootstrapped.delete_file_systems_by_hand(name)
             assert bootstrapped.destroy(name) == ""
 
 
@@ -209,15 +194,15 @@ def test_one_number_brings_lake_and_linked_file_system_and_a_cluster_at_zero(acc
     assert account.groups() == {}
     assert account.directory_buckets() == []
 
-    # CloudFormation never deletes the file system, and AWS refuses to take its network away from under it.
-    assert account.destroy("TrainingStorage") == "DELETE_FAILED"
-    assert len(account.file_systems()) == 1
-    assert len(account.links()) == 4
-
-    # Without -c instances, as somebody types who only wants it gone.
-    account.delete_file_systems_by_hand("TrainingStorage")
+    # Without -c instances, as somebody types who only wants it gone. The gate exports what was written, then deletes.
+    written = {"/checkpoints/step-0000000010/.metadata": "end", "/checkpoints/step-0000000010/rank-0.distcp": "state"}
+    account.aws.fsx_control(files={system["FileSystemId"]: written})
     account.cdk("destroy", "TrainingStorage", "--force", *output)
     assert account.stacks() == {"TrainingDataLake": "CREATE_COMPLETE"}
+    assert (account.file_systems(), account.links()) == ([], [])
+    (lake,) = account.lakes()
+    found = account.aws.client("s3").list_objects_v2(Bucket=lake, Prefix="checkpoints/default/")["Contents"]
+    assert {f"/{entry['Key'].replace('default/', '', 1)}" for entry in found} == set(written)
     assert len(account.lakes()) == 1
 
 
@@ -234,7 +219,6 @@ def test_both_engines_stand_at_any_size_and_go_again(
     endpoints = account.aws.client("ec2").describe_vpc_endpoints()["VpcEndpoints"]
     called = {e["ServiceName"].rsplit(".", 1)[-1] for e in endpoints if e["VpcEndpointType"] == "Interface"}
     assert called == set(ENGINES[engine].node_apis)
-    account.delete_file_systems_by_hand("TrainingStorage")
     assert account.destroy("TrainingStorage") == ""
 
 
@@ -320,7 +304,6 @@ def test_a_mixed_job_gets_both_hot_tiers_in_one_zone(account: Account, tmp_path:
     (bucket,) = account.directory_buckets()
     subnet = account.aws.client("ec2").describe_subnets(SubnetIds=system["SubnetIds"])["Subnets"][0]
     assert f"--{subnet['AvailabilityZoneId']}--x-s3" in bucket
-    account.delete_file_systems_by_hand("TrainingStorage")
     assert account.destroy("TrainingStorage") == ""
     assert account.directory_buckets() == []
     assert len(account.lakes()) == 1
@@ -347,7 +330,6 @@ def test_two_named_jobs_share_a_lake_and_go_one_by_one(
 
     while names:
         gone = names.pop(0)
-        account.delete_file_systems_by_hand(gone)
         assert account.destroy(gone) == ""
         assert account.stacks() == dict.fromkeys(["TrainingDataLake", *names], "CREATE_COMPLETE")
     assert len(account.lakes()) == 1

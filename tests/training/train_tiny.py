@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.contracts import contract
 from training_storage.training.checkpoint_place import open_place
-from training_storage.training.publish import read_latest
+from training_storage.training.recipes.completion import newest_complete
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,7 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "train_tiny"
 SAMPLES, SHARDS, BATCH, EPOCHS, RANKS = 256, 8, 8, 2, 2
 STEPS = SAMPLES // (BATCH * RANKS) * EPOCHS
-CHECKPOINT_EVERY = 5
+#: No multiple of an epoch's steps before the end, so that every checkpoint is of the middle of an epoch.
+CHECKPOINT_EVERY = 7
 _LISTENING = "0A"
 
 
@@ -112,25 +113,22 @@ class Example:
         return Finished(steps=last["steps"], weights=last["weights"], output=output)
 
     def run_and_kill(self, *, while_running: Callable[[set[int]], None] | None = None) -> int:
-        """Kill every process in the middle of an epoch, some steps after a checkpoint; return the last step taken."""
-        process = self._start(step_seconds=0.1)
+        """Kill every process some steps after a checkpoint; return the last step taken."""
+        process = self._start(step_seconds=0.2)
         try:
-            deadline = time.monotonic() + 120
-            while not self._is_past_a_checkpoint():
-                assert process.poll() is None, process.communicate()[0][-3000:]
-                assert time.monotonic() < deadline, "the example made no checkpoint in time"
-                time.sleep(0.02)
+            self._wait(process, lambda: bool(self.steps()))
             if while_running:
                 while_running(tree(process.pid))
+            self._wait(process, self._is_past_a_checkpoint)
         finally:
             kill_tree(process.pid)
             process.communicate()
         return max(step.step for step in self.steps())
 
     def newest(self) -> int:
-        """Return the step of the newest complete checkpoint, 0 without one."""
-        pointer, _ = read_latest(open_place(self._checkpoints, region="us-east-1"))
-        return pointer.step if pointer else 0
+        """Return the step of the newest complete checkpoint, 0 without one; a kill may hit before the pointer moves."""
+        _, found = next(newest_complete([open_place(self._checkpoints, region="us-east-1")]), (None, None))
+        return (found.step or 0) if found else 0
 
     def steps(self) -> list[Step]:
         """Return every step of every attempt, older attempts first."""
@@ -145,11 +143,17 @@ class Example:
             ]
         return found
 
+    def _wait(self, process: subprocess.Popen[str], until: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 120
+        while not until():
+            assert process.poll() is None, process.communicate()[0][-3000:]
+            assert time.monotonic() < deadline, "the example did not come so far in time"
+            time.sleep(0.02)
+
     def _is_past_a_checkpoint(self) -> bool:
-        """Whether some steps beyond a complete checkpoint are taken by now, in the middle of the first epoch."""
-        return max((step.step for step in self.steps()), default=0) > max(self.newest(), CHECKPOINT_EVERY) + 1 and (
-            self.newest() > 0
-        )
+        """Whether some steps beyond a complete checkpoint are taken by now."""
+        last, newest = max((step.step for step in self.steps()), default=0), self.newest()
+        return 0 < newest < last - 1
 
     def _start(self, *, step_seconds: float) -> subprocess.Popen[str]:
         options = {
@@ -194,7 +198,7 @@ def open_ports(pids: set[int]) -> list[str]:
         with contextlib.suppress(OSError):
             for descriptor in Path(f"/proc/{pid}/fd").iterdir():
                 with contextlib.suppress(OSError):
-                    inodes.add(os.readlink(descriptor).removeprefix("socket:[").removesuffix("]"))
+                    inodes.add(str(descriptor.readlink()).removeprefix("socket:[").removesuffix("]"))
     rows = [
         line.split() for table in ("tcp", "tcp6") for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
     ]

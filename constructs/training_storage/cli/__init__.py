@@ -23,6 +23,7 @@ _VERBS = {
     "archive": "bring the checkpoints worth keeping into the lake",
     "status": "show what stands, what it costs, and what would be lost if it were destroyed now",
     "release": "free the space of files that are in the lake already; deletes nothing",
+    "park": "bring a job's data into the lake, then let its nodes, hot storage and stack go",
     "shards": "pack small files into large shards that loaders read fast",
     "checkpoint": "publish, restore and list finished checkpoints",
     "verify": "try every place of the storage contract from this node: rights, conditional writes, speed",

@@ -11,7 +11,7 @@ from training_storage.planning import catalog, defaults
 from training_storage.planning.catalog.capacity_blocks import capacity_blocks
 from training_storage.planning.engines import ENGINE_WORDS, check_region
 from training_storage.planning.errors import InvalidJobError, did_you_mean
-from training_storage.planning.field_kinds import Choice, Kind, Text, Whole, Words
+from training_storage.planning.field_kinds import Choice, Flag, Kind, Text, Whole, Words
 from training_storage.planning.job import TrainingJob
 from training_storage.planning.plan import StoragePlan
 from training_storage.planning.text import SUMMARY_WIDTH, wrapped
@@ -44,6 +44,7 @@ _KINDS: Final[dict[str, Kind]] = {
         allowed="the ARN of an SNS topic (not a FIFO one, which takes no alarms)",
         example="arn:aws:sns:us-east-1:111122223333:training-alarms",
     ),
+    "checkpoints_disposable": Flag(),
     "release_after_days": Whole(minimum=1, maximum=3650, example=7),
     "vpc_id": Text(pattern=r"vpc-[0-9a-f]{8,17}", allowed="the id of a VPC", example="vpc-0123456789abcdef0"),
     "subnet_id": Text(
@@ -89,6 +90,8 @@ class DeploymentOptions:
         Version of Slurm; None for the newest that AWS PCS offers. Only for ``pcs``.
     alarm_topic_arn
         SNS topic that is told of every alarm; None makes alarms without actions.
+    checkpoints_disposable
+        True if checkpoints of the hot tier may be lost with it: neither archived by schedule nor exported at the end.
     release_after_days
         Free the space of exported files that nobody has used for so many days; None never does.
     vpc_id, subnet_id
@@ -111,6 +114,7 @@ class DeploymentOptions:
     home_file_system_id: str | None = None
     slurm_version: str | None = None
     alarm_topic_arn: str | None = None
+    checkpoints_disposable: bool = False
     release_after_days: int | None = None
     vpc_id: str | None = None
     subnet_id: str | None = None

@@ -150,6 +150,31 @@ class Choice:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Flag:
+    """True or false, written out: any other text might mean either."""
+
+    @property
+    def allowed_words(self) -> str:
+        """Both words."""
+        return "true or false"
+
+    def parse(self, name: str, text: str) -> bool:
+        """Read one of the two words."""
+        if text not in {"true", "false"}:
+            raise InvalidJobError(f"{name} must be {self.allowed_words}, got: {text!r}.")
+        return text == "true"
+
+    def check(self, name: str, value: object) -> None:
+        """Accept a bool."""
+        if not isinstance(value, bool):
+            raise InvalidJobError(f"{name} must be {self.allowed_words}, got: {value!r}.")
+
+    def format(self, value: object) -> str:
+        """Write the word."""
+        return str(value).lower()
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Text:
     """Text that matches `pattern` as a whole."""
 

@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Ended by a supervisor or a closed terminal, the server must stop as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        with LocalAws.start(port=options.port, region=options.region) as aws:
+        with LocalAws.start(port=options.port, region=options.region, quick=True) as aws:
             return _run(aws, command) if command else _serve(aws)
     except LocalAwsError as error:
         return _fail(str(error))

@@ -22,6 +22,8 @@ from urllib.parse import urlsplit
 import boto3
 from botocore.config import Config
 
+from training_storage.testing.local_aws.server_settings import METRICS_AHEAD
+
 ACCOUNT = "000000000000"
 _CREDENTIALS = {"aws_access_key_id": ACCOUNT, "aws_secret_access_key": "local"}
 _HOST = "127.0.0.1"
@@ -65,7 +67,7 @@ class LocalAws:
         self._sessions: dict[str, boto3.Session] = {}
 
     @classmethod
-    def start(cls, *, port: int | None = None, region: str = "us-east-1") -> Self:
+    def start(cls, *, port: int | None = None, region: str = "us-east-1", quick: bool = False) -> Self:
         """Start a server and wait until it answers.
 
         Parameters
@@ -74,6 +76,10 @@ class LocalAws:
             A TCP port of 127.0.0.1; a free one by default.
         region
             The Region of clients and environments that name none.
+        quick
+            Let state machines wait a twentieth of what they ask for, and FSx report the minute that has just begun as
+            if it were over. The gates of a stack look every half minute and wait for whole minutes of metrics, which
+            a demonstration need not sit through.
 
         Raises
         ------
@@ -89,7 +95,7 @@ class LocalAws:
         log = (folder / "server.log").open("wb")
         process = subprocess.Popen(
             [sys.executable, "-m", _SERVER],
-            env=_server_environment(port=port, region=region, folder=folder),
+            env=_server_environment(port=port, region=region, folder=folder, quick=quick),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -269,7 +275,7 @@ def check_loopback(endpoint_url: str) -> None:
         raise LocalAwsError(message)
 
 
-def _server_environment(*, port: int, region: str, folder: Path) -> Mapping[str, str]:
+def _server_environment(*, port: int, region: str, folder: Path, quick: bool) -> Mapping[str, str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     temporary = folder / "tmp"
     temporary.mkdir()
@@ -287,6 +293,8 @@ def _server_environment(*, port: int, region: str, folder: Path) -> Mapping[str,
         # Both listen on every interface otherwise.
         "IOT_MTLS_ENABLED": "0",
         "SFTP_ENABLED": "0",
+        "SFN_WAIT_SCALE": "0.05" if quick else "1",
+        METRICS_AHEAD: "1" if quick else "",
         "PERSIST_STATE": "0",
         "STATE_DIR": str(folder / "state"),
         "S3_DATA_DIR": str(folder / "s3"),

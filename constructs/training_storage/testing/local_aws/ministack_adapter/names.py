@@ -44,7 +44,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "_put_object",
         "handle_request",
     ),
-    "ministack.services.cloudwatch": ("record_metric",),
+    "ministack.services.cloudwatch": ("_dims_key", "_metric_bucket", "record_metric"),
     "ministack.services.ssm": ("_PUBLIC_AMI_PARAMETERS",),
     _CLOUDFORMATION: ("_exports", "_stacks"),
     f"{_CLOUDFORMATION}.engine": (
