@@ -22,6 +22,7 @@ from training_storage.testing.local_aws.ministack_adapter import (
     custom_resources,
     express,
     resource_types,
+    stack_roles,
     stack_rules,
 )
 from training_storage.testing.local_aws.ministack_adapter.account import MinistackAccount
@@ -90,6 +91,7 @@ def install() -> FsxService:
     pcs = PcsService(lambda: (str(responses.get_account_id()), str(responses.get_region())))
     resource_types.install(service, pcs)
     stack_rules.install()
+    stack_roles.install()
     conditions.install()
     creation_order.install()
     custom_resources.install()

@@ -1,0 +1,295 @@
+"""What `training-storage park` does: start or join the state machine, follow it, and finish what it cannot reach."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from training_storage.operations import park_start
+from training_storage.operations.aws_calls import AWS_ERRORS, code_of, no_credentials, why
+from training_storage.operations.park_error import ParkError
+from training_storage.operations.park_finish import Finisher
+from training_storage.operations.park_state import COMMAND, NOT_DUE, UNDO, WARNING_STATES, machine_name
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Callable
+
+    from training_storage.operations.stack_inventory import Stack
+    from training_storage.operations.status_model import ClusterStatus, JobStatus
+
+_MACHINE = "AWS::StepFunctions::StateMachine"
+_GONE = ("ExecutionDoesNotExist", "StateMachineDoesNotExist")
+_NODE_TAGS = {"pcs": "aws:pcs:compute-node-group-id", "ec2": "aws:autoscaling:groupName"}
+#: How the engine pcs names the group of its login nodes.
+_LOGIN = "login-"
+_ALIVE = ["pending", "running"]
+#: What Step Functions has of an execution's end, from the newest: enough to hold the last state and its answer.
+_HISTORY = 20
+_REASONS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What the command works with.
+
+    Parameters
+    ----------
+    client
+        From a service's name to its boto3 client.
+    clock
+        Returns the present time, with a time zone.
+    pause
+        Waits until the next look.
+    say
+        Shows the state of the machine and what it waits for.
+    metric_period_seconds
+        Length of the periods of FSx's metrics.
+    """
+
+    client: Callable[[str], Any]
+    clock: Callable[[], dt.datetime]
+    pause: Callable[[], None]
+    say: Callable[[str, str], None]
+    metric_period_seconds: int
+
+
+def running_nodes(client: Callable[[str], Any], cluster: ClusterStatus | None) -> int:
+    """Return how many nodes with accelerators run or are about to; raises as ``ec2:DescribeInstances``."""
+    if cluster is None:
+        return 0
+    if cluster.node_groups is None:
+        return len(cluster.nodes or ())
+    groups = [group.id for group in cluster.node_groups if not group.name.startswith(_LOGIN)]
+    if not groups:
+        return 0
+    filters = [
+        {"Name": f"tag:{_NODE_TAGS[cluster.engine]}", "Values": groups},
+        {"Name": "instance-state-name", "Values": _ALIVE},
+    ]
+    pages = client("ec2").get_paginator("describe_instances").paginate(Filters=filters)
+    return sum(len(row["Instances"]) for page in pages for row in page["Reservations"])
+
+
+class Parking:
+    """One job, on its way into the lake.
+
+    Parameters
+    ----------
+    job
+        What stands of it.
+    surroundings
+        What to work with.
+    """
+
+    def __init__(self, job: JobStatus, surroundings: Surroundings) -> None:
+        self._job = job
+        self._around = surroundings
+        self._cloudformation = surroundings.client("cloudformation")
+        self._sfn = surroundings.client("stepfunctions")
+
+    @property
+    def machine(self) -> str | None:
+        """ARN of the job's state machine; None if its stack has none, or is being deleted."""
+        stack = self._job.stack
+        if stack is None or stack.state.startswith("DELETE_"):
+            return None
+        ending = f":{machine_name(self._job.name)}"
+        return next((row.physical_id for row in stack.of_kind(_MACHINE) if row.physical_id.endswith(ending)), None)
+
+    def start(self, *, stop_nodes: bool) -> str | None:
+        """Start or join an execution, and return its ARN; None if nothing of the job needs one.
+
+        One that has only warned so far is stopped: whoever asks does not want to wait for what it announced.
+        """
+        machine = self.machine
+        if machine is None:
+            return None
+        present = self._ask("states:ListExecutions", lambda: park_start.running(self._sfn, machine))
+        if present is not None:
+            if self._state_of(present["executionArn"])[0] not in WARNING_STATES:
+                return str(present["executionArn"])
+            self._stop(present["executionArn"], "started at once by training-storage park")
+        now = self._around.clock()
+        return str(
+            self._ask(
+                "states:StartExecution",
+                lambda: park_start.start(self._sfn, machine, trigger=COMMAND, now=now, StopNodes=stop_nodes),
+            )
+        )
+
+    def follow(self, execution: str | None) -> None:
+        """Return when nothing of the job stands any more.
+
+        Raises
+        ------
+        ParkError
+            With the reason; what stands then goes on standing.
+        """
+        if execution is not None:
+            self._follow_execution(execution)
+        stack = self._job.stack
+        # What a stack with a state machine still holds, the machine has dealt with.
+        alone = execution is None and (stack is None or stack.state != "DELETE_IN_PROGRESS")
+        standing = [one.system.id for one in self._job.file_systems or () if alone or one.in_stack is False]
+        if not alone and stack is not None:
+            self._delete_stack(stack)
+        if standing:
+            finisher = Finisher(
+                client=self._around.client,
+                clock=self._around.clock,
+                pause=self._around.pause,
+                say=self._around.say,
+                metric_period_seconds=self._around.metric_period_seconds,
+            )
+            for identifier in standing:
+                finisher.finish(identifier)
+        if alone and stack is not None:
+            self._delete_stack(stack)
+
+    def undo(self) -> None:
+        """Stop an execution that runs, then give file system and cluster back what park took from them.
+
+        Raises
+        ------
+        ParkError
+            If there is no state machine, or it could not.
+        """
+        machine = self.machine
+        if machine is None:
+            raise ParkError(
+                f"nothing of job {self._job.name} can be taken back: its stack is gone, is being deleted, or never had"
+                " what parks it. Deploy the same plan again"
+            )
+        present = self._ask("states:ListExecutions", lambda: park_start.running(self._sfn, machine))
+        if present is not None and str(present["name"]).startswith(UNDO):
+            self._follow_execution(present["executionArn"])
+            return
+        if present is not None:
+            self._stop(present["executionArn"], "taken back by training-storage park --undo")
+        now = self._around.clock()
+        execution = self._ask(
+            "states:StartExecution", lambda: park_start.start(self._sfn, machine, trigger=UNDO, now=now)
+        )
+        self._follow_execution(execution)
+
+    # ---- executions ----
+
+    def _follow_execution(self, execution: str) -> None:
+        while True:
+            try:
+                found = self._ask(
+                    "states:DescribeExecution",
+                    lambda: self._sfn.describe_execution(executionArn=execution),
+                    passing=_GONE,
+                )
+            except ClientError:
+                # The machine goes with its stack; that the stack goes means that all else was done.
+                return
+            if found["status"] != "RUNNING":
+                break
+            self._around.say(*self._state_of(execution))
+            self._around.pause()
+        if found["status"] == "SUCCEEDED":
+            output = json.loads(found.get("output") or "{}")
+            if (output.get("Answer") or {}).get("Outcome") == NOT_DUE:
+                raise ParkError("the park that was announced is no longer due. Run it again to park all the same")
+            return
+        if found["status"] == "ABORTED":
+            raise ParkError("the park was stopped by somebody. Run it again to go on, or --undo to take it back")
+        raise ParkError(str(found.get("cause") or found.get("error") or f"the execution is {found['status']}"))
+
+    def _state_of(self, execution: str) -> tuple[str, str]:
+        """Return the state that an execution is in, and what its last step answered."""
+        try:
+            events = self._ask(
+                "states:GetExecutionHistory",
+                lambda: self._sfn.get_execution_history(
+                    executionArn=execution, reverseOrder=True, maxResults=_HISTORY, includeExecutionData=True
+                ),
+                passing=_GONE,
+            )["events"]
+        except ClientError:
+            return "DeleteStack", ""
+        names = [row["stateEnteredEventDetails"]["name"] for row in events if "stateEnteredEventDetails" in row]
+        outputs = [row["stateExitedEventDetails"].get("output") for row in events if "stateExitedEventDetails" in row]
+        answer = json.loads(next((text for text in outputs if text), "{}")).get("Answer") or {}
+        return (names[0] if names else "Trigger"), str(answer.get("Text", ""))
+
+    def _stop(self, execution: str, cause: str) -> None:
+        self._ask(
+            "states:StopExecution",
+            lambda: self._sfn.stop_execution(executionArn=execution, cause=cause),
+            passing=(*_GONE, "ValidationException"),
+            ignored=True,
+        )
+
+    # ---- the stack ----
+
+    def _delete_stack(self, stack: Stack) -> None:
+        """Delete a stack that does not go already, and wait for it."""
+        if self._stack_state(stack) not in ("", "DELETE_IN_PROGRESS", "DELETE_COMPLETE"):
+            self._ask("cloudformation:DeleteStack", lambda: self._cloudformation.delete_stack(StackName=stack.id))
+        while (state := self._stack_state(stack)) not in ("", "DELETE_COMPLETE"):
+            if state == "DELETE_FAILED":
+                raise ParkError(f"the stack {stack.name} could not be deleted: {self._reasons(stack)}")
+            self._around.say("DeleteStack", f"the stack {stack.name} is {state}")
+            self._around.pause()
+
+    def _stack_state(self, stack: Stack) -> str:
+        try:
+            found = self._ask(
+                "cloudformation:DescribeStacks",
+                lambda: self._cloudformation.describe_stacks(StackName=stack.id),
+                passing=("ValidationError",),
+            )
+        except ClientError:
+            return ""
+        return str(found["Stacks"][0]["StackStatus"])
+
+    def _reasons(self, stack: Stack) -> str:
+        events = self._ask(
+            "cloudformation:DescribeStackEvents",
+            lambda: self._cloudformation.describe_stack_events(StackName=stack.id),
+        )["StackEvents"]
+        failed = [
+            f"{row['LogicalResourceId']}: {' '.join(row.get('ResourceStatusReason', '').split())}"
+            for row in events
+            if row["ResourceStatus"] == "DELETE_FAILED" and row.get("ResourceType") != "AWS::CloudFormation::Stack"
+        ]
+        return "; ".join(failed[:_REASONS]) or "CloudFormation gives no reason"
+
+    # ---- calls ----
+
+    def _ask(
+        self, action: str, call: Callable[[], Any], *, passing: tuple[str, ...] = (), ignored: bool = False
+    ) -> Any:  # noqa: ANN401 - of any service
+        """Call; wait where there is no connection, as when a laptop wakes up.
+
+        Parameters
+        ----------
+        passing
+            Codes of errors that are raised as they are.
+        ignored
+            Whether those are no error at all.
+        """
+        while True:
+            try:
+                return call()
+            except AWS_ERRORS as error:
+                if code_of(error) in passing:
+                    if ignored:
+                        return None
+                    raise
+                if no_credentials(error):
+                    raise ParkError(
+                        f"AWS credentials are missing or have expired ({code_of(error) or 'none'}). What was started"
+                        " goes on; sign in and run it again to watch it"
+                    ) from None
+                if not isinstance(error, BotoCoreError):
+                    raise ParkError(f"{why(error, action=action)}. What was started goes on") from None
+                self._around.say("Connection", f"{why(error, action=action)}; trying again")
+                self._around.pause()
