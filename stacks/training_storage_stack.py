@@ -129,7 +129,9 @@ class TrainingStorageStack(Stack):
         self._output("ContractParameterName", storage.contract.parameter_name, "Where training code finds its storage")
         if storage.file_system:
             self._output("FileSystemId", storage.file_system.file_system_id, "FSx for Lustre")
-            self._output("MountCommand", storage.file_system.mount_command(), "On a client of your own; nodes mount by themselves")
+            self._output(
+                "MountCommand", storage.file_system.mount_command(), "On a client of your own; nodes mount by themselves"
+            )
             self._output(
                 "ImportDatasetsCommand",
                 storage.file_system.import_metadata_command(lake.derived_s3_uri("datasets/")),

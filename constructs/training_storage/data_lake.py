@@ -139,7 +139,7 @@ class DataLakeBase(Construct):
         )
 
     def grant_list_uploads(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Let `grantee` list multipart uploads that were begun and not ended, as a copy does that goes on after a crash.
+        """Let `grantee` list multipart uploads that have not ended, as a copy does that goes on after a crash.
 
         S3 knows no condition on the prefix for this action; it names keys and reads nothing.
         """
