@@ -130,7 +130,7 @@ class TrainingStorageStack(Stack):
         if storage.file_system:
             self._output("FileSystemId", storage.file_system.file_system_id, "FSx for Lustre")
             self._output(
-                "MountCommand", storage.file_system.mount_command(), "On a client of your own; nodes mount by themselves"
+                "MountCommand", storage.file_system.mount_command(), "On a client of yours; nodes mount by themselves"
             )
             self._output(
                 "ImportDatasetsCommand",
