@@ -9,7 +9,7 @@ export JSII_SILENCE_WARNING_UNTESTED_NODE_VERSION := 1
 export CDK_DISABLE_CLI_TELEMETRY := true
 
 # Shell of the node kit, and the commands that its tests put in front of PATH.
-SHELL_SCRIPTS = $(shell find constructs/training_storage/node_kit -name '*.sh' -o -name '*.sbatch') $(wildcard tests/node_kit/commands/*)
+SHELL_SCRIPTS = $(shell find constructs/training_storage/node_kit -name '*.sh' -o -name '*.sbatch') $(wildcard tests/node_kit/commands/* examples/*/*.sh examples/*/*.sbatch)
 
 .PHONY: help setup demo test test-fast test-pure test-cdk bench lint format clean
 
