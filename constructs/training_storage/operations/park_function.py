@@ -190,15 +190,16 @@ class Steps:
         now, period = self._clock(), float(self._environment["METRIC_PERIOD_SECONDS"])
         since = dt.datetime.fromisoformat(memory.setdefault("Drained", now.isoformat()))
         use = read_use(self._client("cloudwatch"), identifier, since=since, until=now, period_seconds=int(period))
-        known = {at: row for at, row in use.items() if at >= since}
-        if not known:
+        # The present period has only just begun: its silence says nothing, its bytes do.
+        whole = [at for at in use if at >= since and at + dt.timedelta(seconds=period) <= now]
+        if not whole:
             if now - since < dt.timedelta(seconds=_PERIODS_LATE * period):
                 return answer(WAIT, "CloudWatch to say whether anybody still uses the file system", memory)
             return answer(DONE, "nobody is known to use the file system", memory)
-        newest = known[max(known)]
-        if not newest.bytes:
+        size = sum(row.bytes for at, row in use.items() if at >= max(whole))
+        if not size:
             return answer(DONE, "nobody uses the file system", memory)
-        used = f"{newest.bytes:,.0f} bytes were read or written"
+        used = f"{size:,.0f} bytes were read or written"
         if now - since >= _POLLS_TO_UNMOUNT * self._poll + dt.timedelta(seconds=period):
             text = (
                 f"something outside the cluster still uses {identifier} ({used} in the last minute). Unmount it there,"
