@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks import bench, published, shards, timing, train_tiny_times
+from tests.benchmarks import bench, checkpoint_stall, published, shards, timing, train_tiny_times
 from tests.benchmarks.agreement import Agreement
 
 PLANNED = Agreement(job={"instances": 64}, ratio=1.0, printed_ratio=1.0, meets=True)
@@ -24,6 +24,7 @@ TRAINED = train_tiny_times.TrainTiny(
     import_s=1.0, whole_s=10.0, killed_s=10.0, resumed_s=9.0, same=True, save_call_s=0.1, saved_s=1.0
 )
 PACKED = shards.PackRates(cores=2, packed=2000.0, writer=1000.0, lean_writer=1200.0)
+STALL = checkpoint_stall.Stall(save_s=0.1, synchronous_s=2.0, background_s=0.02)
 READ = shards.ReadRates(latency_s=0.1, packed=4000.0, small=20.0, second_epoch_requests=0, loading_share=0.03)
 
 
@@ -69,6 +70,7 @@ def test_a_missed_claim_is_written_and_exits_with_1(
     monkeypatch.setattr(train_tiny_times, "train_tiny_times", lambda: TRAINED)
     monkeypatch.setattr(shards, "pack_rates", lambda: PACKED)
     monkeypatch.setattr(shards, "read_rates", lambda: READ)
+    monkeypatch.setattr(checkpoint_stall, "checkpoint_stall", lambda: STALL)
     assert bench.main() == code
     assert ("MISSED" in (tmp_path / "benchmarks.md").read_text(encoding="utf-8")) == bool(code)
 
@@ -92,6 +94,11 @@ def test_each_claim_on_shards_can_be_missed(packing: dict[str, Any], reading: di
     assert all(holds for *_, holds in shards.claims(PACKED, READ))
     changed = shards.claims(dataclasses.replace(PACKED, **packing), dataclasses.replace(READ, **reading))
     assert [named.startswith(words) for named, *_, holds in changed if not holds] == [True]
+
+
+def test_the_claim_on_background_publishing_can_be_missed() -> None:
+    assert [holds for *_, holds in checkpoint_stall.claims(STALL)] == [True]
+    assert [holds for *_, holds in checkpoint_stall.claims(dataclasses.replace(STALL, background_s=0.1))] == [False]
 
 
 def test_published_cases_with_fitted_budgets_say_so_in_the_document() -> None:
