@@ -346,6 +346,15 @@ def command(parked: Job, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     return lambda *options: main(["park", "--job", parked.job, "--region", REGION, *options])
 
 
+class Interrupted:
+    """A clock at which somebody presses Ctrl-C during the first wait."""
+
+    monotonic = staticmethod(time.monotonic)
+
+    def sleep(self, _seconds: float) -> None:
+        raise KeyboardInterrupt
+
+
 STATES = ("Begin", "Drain", "DrainWait", "Unmount", "Export", "ExportWait", "DeleteStack")
 
 
@@ -369,7 +378,10 @@ def test_killed_at_every_state_and_started_again_ends_the_same_as_never_killed(p
 # Without a service role the machine cannot delete the stack, so that the command does it.
 @pytest.mark.parametrize("parked", [None], indirect=True, ids=["no service role"])
 def test_a_failing_export_leaves_all_standing_and_can_be_taken_back_or_mended(
-    parked: Job, command: Callable[..., int], capsys: pytest.CaptureFixture[str]
+    parked: Job,
+    command: Callable[..., int],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     identifier = parked.write()
     before, imports = parked.links(identifier), parked.imports(identifier)
@@ -384,6 +396,10 @@ def test_a_failing_export_leaves_all_standing_and_can_be_taken_back_or_mended(
     assert "an hour until it is gone" in told
 
     parked.account.aws.fsx_control(task_outcome="FAIL")
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(cli_park, "time", Interrupted())
+        assert command("--yes") == 130
+    assert f"To watch it again: training-storage park --job {parked.job}" in capsys.readouterr().err
     assert command("--yes") == 1
     told = capsys.readouterr().err
     assert f"{identifier} and its links stand, nothing is deleted: export task" in told
