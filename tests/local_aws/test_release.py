@@ -26,8 +26,10 @@ def surroundings(local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> Iterat
     for name, value in local_aws.settings().items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(release, "_POLL_SECONDS", 0.05)
+    # File systems and links come and go quickly; a task is under way long enough to be seen.
+    local_aws.fsx_control(transition_seconds=0.02, task_seconds=0.4)
     yield
-    local_aws.fsx_control(task_outcome="SUCCEED", failed_files={}, transition_seconds=0.2)
+    local_aws.fsx_control(task_outcome="SUCCEED", failed_files={}, task_seconds=None)
     fsx = local_aws.client("fsx")
     for task in fsx.describe_data_repository_tasks()["DataRepositoryTasks"]:
         if task["Lifecycle"] in ("PENDING", "EXECUTING"):
@@ -36,6 +38,7 @@ def surroundings(local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> Iterat
         settled(lambda: running(fsx) == [])
         fsx.delete_file_system(FileSystemId=system["FileSystemId"])
     settled(lambda: fsx.describe_file_systems()["FileSystems"] == [])
+    local_aws.fsx_control(transition_seconds=0.2)
 
 
 def running(fsx: Any) -> list[str]:

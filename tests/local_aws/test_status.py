@@ -28,6 +28,8 @@ NAME = "TrainingStorage-demo"
 def surroundings(local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name, value in local_aws.settings().items():
         monkeypatch.setenv(name, value)
+    # What passes by itself passes quickly; tasks that a test needs under way are made to hang.
+    local_aws.fsx_control(transition_seconds=0.02)
     yield
     fsx = local_aws.client("fsx")
     for task in fsx.describe_data_repository_tasks()["DataRepositoryTasks"]:
@@ -43,6 +45,7 @@ def surroundings(local_aws: LocalAws, monkeypatch: pytest.MonkeyPatch) -> Iterat
         settled(lambda: not running(fsx))
         fsx.delete_file_system(FileSystemId=system["FileSystemId"])
     settled(lambda: not fsx.describe_file_systems()["FileSystems"])
+    local_aws.fsx_control(transition_seconds=0.2)
 
 
 def names(local_aws: LocalAws) -> list[str]:
