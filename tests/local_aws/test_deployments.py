@@ -316,6 +316,36 @@ def test_a_thousand_object_readers_get_a_directory_bucket_and_no_file_system(acc
     assert account.file_systems() == []
 
 
+def test_a_directory_bucket_goes_only_after_its_newest_checkpoint_is_in_the_lake(
+    account: Account, tmp_path: Path
+) -> None:
+    account.deploy(tmp_path, instances="600", interface="object")
+    (bucket,) = account.directory_buckets()
+    (lake,) = account.lakes()
+    s3 = account.aws.client("s3")
+    folder = "checkpoints/default/step-0000000010/"
+
+    def put(bucket: str, state: bytes) -> None:
+        files = [{"path": "rank-0.pt", "bytes": len(state), "checksum": None}]
+        marker = {"schema_version": 1, "step": 10, "finished_at": "2026-11-30T12:00:00Z", "files": files}
+        s3.put_object(Bucket=bucket, Key=f"{folder}rank-0.pt", Body=state)
+        s3.put_object(Bucket=bucket, Key=f"{folder}_COMPLETE.json", Body=json.dumps(marker).encode())
+
+    put(bucket, b"state!")
+    # Another complete one has its name in the lake, and is never replaced.
+    put(lake, b"of another run")
+    assert account.destroy("TrainingStorage") == "DELETE_FAILED"
+    assert account.directory_buckets() == [bucket]
+    assert "step-0000000010 is in the lake already with other content" in account.reasons("TrainingStorage")
+
+    for name in ("rank-0.pt", "_COMPLETE.json"):
+        s3.delete_object(Bucket=lake, Key=f"{folder}{name}")
+    assert account.destroy("TrainingStorage") == ""
+    assert account.directory_buckets() == []
+    assert s3.get_object(Bucket=lake, Key=f"{folder}rank-0.pt")["Body"].read() == b"state!"
+    s3.head_object(Bucket=lake, Key=f"{folder}_COMPLETE.json")
+
+
 @pytest.mark.parametrize(("first", "second"), [(ALPHA, BETA), (BETA, ALPHA)], ids=["alpha-first", "beta-first"])
 def test_two_named_jobs_share_a_lake_and_go_one_by_one(
     account: Account, tmp_path: Path, first: dict[str, str], second: dict[str, str]

@@ -273,7 +273,9 @@ class Archive:
         if there is None:
             state = NEW if self._is_due(found, lake) else NOT_DUE
         elif there.manifest is None:
-            state = BEGUN
+            # Somebody may have brought a checkpoint of that name here without a manifest, from training itself.
+            other = any(held.get(path, file.bytes) != file.bytes for path, file in found.content.items())
+            state = CONFLICT if other and there.incomplete is None else BEGUN
         elif not _same(found, there.manifest):
             state = CONFLICT
         else:
