@@ -208,6 +208,13 @@ def test_linter_and_nag_find_nothing(tmp_path: Path, engine: str) -> None:
     assert lint_findings(template) == []
 
 
+def test_nag_would_find_what_is_not_acknowledged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training_storage.park.acknowledge_wildcards", lambda *_, **__: None)
+    app = App(outdir=str(tmp_path))
+    park(storage(app))
+    assert any("Park" in finding for finding in nag_findings(app, tmp_path))
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -34,7 +34,7 @@ TOPIC = f"arn:aws:sns:{REGION}:{ACCOUNT}:alarms"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/cdk-hnb659fds-cfn-exec-role-{ACCOUNT}-{REGION}"
 FILES = {"/checkpoints/step-1/rank-0.pt": "weights", "/logs/train.log": "loss 1.0"}
 EXPORTED = {"checkpoints/{job}/step-1/rank-0.pt", "logs/{job}/train.log"}
-SECONDS = 40
+SECONDS = 90
 
 
 class Account:
@@ -275,7 +275,6 @@ class Job:
             network=[subnet],
             poll_interval=Duration.seconds(1),
             time_limit=Duration.seconds(60),
-            metric_period=Duration.seconds(1),
         )
         cluster = Ec2AutoScalingCluster(
             stack,
@@ -299,7 +298,6 @@ class Job:
             idle_park_hours=1,
             poll_interval=Duration.seconds(1),
             warning=Duration.seconds(1),
-            metric_period=Duration.seconds(1),
         )
         assert park.watch
         # It leads by as much as the time to live is long, so that this is due at once; the state waits a second.
@@ -318,10 +316,7 @@ def until(condition: Callable[[], bool], say: Callable[[], object]) -> None:
 @pytest.fixture(scope="module")
 def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
     pytest.importorskip("ministack", reason="pip install 'training-storage[local-aws]'")
-    with pytest.MonkeyPatch.context() as patch:
-        # A second is the shortest wait of a state; here it is shorter.
-        patch.setenv("SFN_WAIT_SCALE", "0.1")
-        aws = LocalAws.start()
+    aws = LocalAws.start(quick=True)
     with aws:
         aws.fsx_control(transition_seconds=0.05)
         aws.client("sns").create_topic(Name="alarms")
@@ -342,7 +337,6 @@ def command(parked: Job, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     for name, value in parked.account.aws.settings().items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(cli_park, "_POLL_SECONDS", 0.2)
-    monkeypatch.setattr(cli_park, "_METRIC_PERIOD_SECONDS", 1)
     return lambda *options: main(["park", "--job", parked.job, "--region", REGION, *options])
 
 

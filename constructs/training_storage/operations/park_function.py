@@ -190,13 +190,13 @@ class Steps:
         now, period = self._clock(), float(self._environment["METRIC_PERIOD_SECONDS"])
         since = dt.datetime.fromisoformat(memory.setdefault("Drained", now.isoformat()))
         use = read_use(self._client("cloudwatch"), identifier, since=since, until=now, period_seconds=int(period))
-        # The present period has only just begun: its silence says nothing, its bytes do.
-        whole = [at for at in use if at >= since and at + dt.timedelta(seconds=period) <= now]
-        if not whole:
+        # As the gate reads them: FSx publishes a period when it is over, so that one which began since is whole.
+        known = [at for at in use if at >= since]
+        if not known:
             if now - since < dt.timedelta(seconds=_PERIODS_LATE * period):
                 return answer(WAIT, "CloudWatch to say whether anybody still uses the file system", memory)
             return answer(DONE, "nobody is known to use the file system", memory)
-        size = sum(row.bytes for at, row in use.items() if at >= max(whole))
+        size = use[max(known)].bytes
         if not size:
             return answer(DONE, "nobody uses the file system", memory)
         used = f"{size:,.0f} bytes were read or written"
