@@ -16,6 +16,7 @@ from training_storage.final_export import FinalExport
 from training_storage.gpu_cluster import COMPUTE, ENGINES, LOGIN
 from training_storage.lustre_file_system import LustreFileSystem
 from training_storage.node_kit import NodeKit
+from training_storage.park import Park
 from training_storage.planning import InvalidJobError, StoragePlan, catalog, choose_engine
 from training_storage.planning.plan import DATA_LAKE
 from training_storage.planning.selection import EXPRESS
@@ -73,6 +74,8 @@ class TrainingStorage(Construct):
         before the tier goes.
     release_after_days
         Free the space of exported files that nobody has used for so many days, once a day; None never does.
+    time_to_live_hours, idle_park_hours
+        When to park by itself; see `Park`.
 
     Attributes
     ----------
@@ -88,6 +91,8 @@ class TrainingStorage(Construct):
         The nodes.
     final_export, express_gate
         What lets a hot tier go only after its content is safe; None where the plan has no such tier.
+    park
+        What ends the job and keeps its data, however long that takes.
     checkpoint_archive, scheduled_release
         What runs on a schedule; None where it does not.
     alarms
@@ -118,6 +123,8 @@ class TrainingStorage(Construct):
         alarm_topic: sns.ITopic | None = None,
         checkpoints_disposable: bool = False,
         release_after_days: int | None = None,
+        time_to_live_hours: int | None = None,
+        idle_park_hours: int | None = None,
     ) -> None:
         zone_id = _checked_zone(plan, data_lake, Stack.of(scope))
         _refuse_network(vpc, subnet)
@@ -193,7 +200,7 @@ class TrainingStorage(Construct):
             several_addresses=several_addresses(plan),
             # The lake's key: it outlives this stack, as what it encrypts does.
             encryption_key=data_lake.encryption_key,
-            boot_commands={role: self.node_kit.commands(role=role) for role in engine_class.node_roles},
+            boot_commands=self.node_kit.commands,
             home_file_system_id=home_file_system_id,
             slurm_version=slurm_version,
         )
@@ -231,6 +238,18 @@ class TrainingStorage(Construct):
                 durable_checkpoints_kept=plan.job.durable_checkpoints_kept or 0,
                 alarm_topic=alarm_topic,
             )
+        self.park = Park(
+            self,
+            "Park",
+            cluster=self.cluster,
+            job_name=self.job_name,
+            file_system=self.file_system,
+            final_export=self.final_export,
+            express_gate=self.express_gate,
+            alarm_topic=alarm_topic,
+            time_to_live_hours=time_to_live_hours,
+            idle_park_hours=idle_park_hours,
+        )
         self.alarms = StorageAlarms(
             self,
             "Alarms",

@@ -152,6 +152,34 @@ def test_three_capacity_blocks_serve_192_instances_with_a_node_group_each(
     assert "PurchaseOption" not in groups["login-m7i-large"]
 
 
+def test_each_group_is_told_its_own_capacity_block_and_the_login_node_all(
+    stack: Stack, vpc: ec2.Vpc, resources: Synthesize
+) -> None:
+    make(
+        stack,
+        vpc,
+        instances=192,
+        purchase="capacity-block",
+        capacity_reservation_ids=BLOCKS[:3],
+        boot_commands=lambda *, role, capacity_reservation_ids: [f"echo {role} {' '.join(capacity_reservation_ids)}"],
+    )
+    template = resources(stack)
+    told = {
+        name: scripts(user_data(template, group))[-1].splitlines()[-1] for name, group in node_groups(template).items()
+    }
+    assert told == {
+        **{block: f"echo compute {block}" for block in BLOCKS[:3]},
+        "login-m7i-large": f"echo login {' '.join(BLOCKS[:3])}",
+    }
+
+
+def test_nine_reservations_are_the_most_beside_the_login_nodes_group(
+    stack: Stack, vpc: ec2.Vpc, resources: Synthesize
+) -> None:
+    make(stack, vpc, capacity_reservation_ids=[f"cr-{number:017x}" for number in range(9)])
+    assert len(node_groups(resources(stack))) == catalog.pcs().node_groups_maximum == 10
+
+
 def test_two_capacity_blocks_do_not_serve_256_instances(stack: Stack, vpc: ec2.Vpc) -> None:
     with pytest.raises(ConstructError, match=r"at least 4 Capacity Blocks for 256 instances \(64 per block\), got: 2"):
         make(stack, vpc, instances=256, purchase="capacity-block", capacity_reservation_ids=BLOCKS[:2])
@@ -251,14 +279,19 @@ def test_each_role_of_nodes_has_a_role_of_its_own_that_registers_and_is_reached_
     assert len(roles) == 2
     for role in roles.values():
         assert role["Properties"]["Path"] == "/aws-pcs/"
-        (policy,) = role["Properties"]["ManagedPolicyArns"]
-        assert "AmazonSSMManagedInstanceCore" in json.dumps(policy)
+        assert "ManagedPolicyArns" not in role["Properties"]
     for profile in template.of_type("AWS::IAM::InstanceProfile").values():
         assert profile["Properties"]["Path"] == "/aws-pcs/"
         assert profile["Properties"]["Roles"][0]["Ref"] in roles
-    assert template.statements() == 2 * [
-        {"Action": "pcs:RegisterComputeNodeGroupInstance", "Effect": "Allow", "Resource": "*"}
+    granted = [
+        "pcs:RegisterComputeNodeGroupInstance",
+        "ssm:UpdateInstanceInformation",
+        "ssmmessages:CreateControlChannel",
+        "ssmmessages:CreateDataChannel",
+        "ssmmessages:OpenControlChannel",
+        "ssmmessages:OpenDataChannel",
     ]
+    assert template.statements() == 2 * [{"Action": granted, "Effect": "Allow", "Resource": "*"}]
     used = {json.dumps(group["IamInstanceProfileArn"]) for group in node_groups(template).values()}
     assert len(used) == 2
 
@@ -333,10 +366,14 @@ def test_every_group_starts_from_the_pcs_ready_image_or_the_callers(
         ("us-east-1", {"slurm_version": "23.11"}, "slurm_version must be one of 24.11, 25.05, 25.11, 26.05, got"),
         ("us-east-1", {"idle_seconds": 0}, "idle_seconds must be a whole number from 1 to 10000000, got: 0"),
         ("us-east-1", {"home_file_system_id": "home"}, "home_file_system_id must be the id of an EFS file system"),
-        ("us-east-1", {"boot_commands": {"head": ["true"]}}, "must be one of compute, login, got: 'head'"),
         (
             "us-east-1",
-            {"boot_commands": {"login": ["x" * 17_000]}},
+            {"capacity_reservation_ids": [f"cr-{number:017x}" for number in range(10)]},
+            "capacity_reservation_ids must name at most 9 reservations for engine pcs, got: 10; .* 10 node groups",
+        ),
+        (
+            "us-east-1",
+            {"boot_commands": lambda *, role, **_: ["x" * 17_000] if role == "login" else []},
             "boot_commands must be at most 16384 bytes of user data, got: 1",
         ),
     ],
@@ -363,7 +400,7 @@ def test_trainium_needs_an_image_of_the_callers(stack: Stack, vpc: ec2.Vpc, reso
 def test_user_data_is_a_mime_archive_of_scripts_that_bash_can_read(
     stack: Stack, vpc: ec2.Vpc, resources: Synthesize
 ) -> None:
-    make(stack, vpc, boot_commands={"compute": ["echo kit"], "login": ["echo login-kit"]})
+    make(stack, vpc, boot_commands=lambda *, role, **_: [{"compute": "echo kit", "login": "echo login-kit"}[role]])
     template = resources(stack)
     groups = node_groups(template)
     for name, last in (("p5-48xlarge", "echo kit"), ("login-m7i-large", "echo login-kit")):
@@ -478,7 +515,7 @@ def test_slurms_prolog_lets_no_job_on_a_node_that_is_not_ready(
     home: bool,
     passes: bool,
 ) -> None:
-    make(stack, vpc, boot_commands={"compute": ["echo kit"]} if kit else {})
+    make(stack, vpc, boot_commands=(lambda **_: ["echo kit"]) if kit else None)
     template = resources(stack)
     settings = template.one("AWS::PCS::Cluster")["Properties"]["SlurmConfiguration"]["SlurmCustomSettings"]
     assert settings == [{"ParameterName": "Prolog", "ParameterValue": "/usr/local/sbin/training-storage-prolog"}]

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from aws_cdk import Stack
+from aws_cdk import App, Environment, Stack
 from aws_cdk import aws_ec2 as ec2
 
 from training_storage import ConstructError, Ec2AutoScalingCluster
@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     Synthesize = Callable[[Stack], Any]
 
 TYPES = sorted(catalog.instance_types())
+# Systems Manager user guide, minimum permissions for Session Manager.
+SESSION_MANAGER = [
+    "ssm:UpdateInstanceInformation",
+    "ssmmessages:CreateControlChannel",
+    "ssmmessages:CreateDataChannel",
+    "ssmmessages:OpenControlChannel",
+    "ssmmessages:OpenDataChannel",
+]
 
 
 def make(stack: Stack, vpc: ec2.Vpc, instance_type: str = "p5.48xlarge", **overrides: Any) -> Ec2AutoScalingCluster:
@@ -168,9 +176,9 @@ def test_traffic_between_nodes_is_allowed_by_group_id_both_ways(
 def test_the_role_has_session_manager_and_nothing_else(stack: Stack, vpc: ec2.Vpc, resources: Synthesize) -> None:
     make(stack, vpc)
     template = resources(stack)
-    managed = template.one("AWS::IAM::Role")["Properties"]["ManagedPolicyArns"]
-    assert [json.dumps(arn).count("AmazonSSMManagedInstanceCore") for arn in managed] == [1]
-    assert template.of_type("AWS::IAM::Policy") == {}
+    # AWS's managed policy would let a node read every parameter of the account.
+    assert "ManagedPolicyArns" not in template.one("AWS::IAM::Role")["Properties"]
+    assert template.statements() == [{"Action": SESSION_MANAGER, "Effect": "Allow", "Resource": "*"}]
 
 
 def test_the_image_is_the_base_image_of_the_accelerator(stack: Stack, vpc: ec2.Vpc, resources: Synthesize) -> None:
@@ -216,8 +224,25 @@ def test_a_reservation_is_targeted_and_nothing_starts_beside_it(
 
 
 def test_boot_commands_run_at_first_boot(stack: Stack, vpc: ec2.Vpc, resources: Synthesize) -> None:
-    make(stack, vpc, boot_commands={"compute": ["echo one", "echo two"]})
-    assert launch_template(resources(stack))["UserData"] == {"Fn::Base64": "#!/bin/bash\necho one\necho two\n"}
+    make(stack, vpc, boot_commands=lambda *, role, **_: [f"echo {role}", "echo two"])
+    assert launch_template(resources(stack))["UserData"] == {"Fn::Base64": "#!/bin/bash\necho compute\necho two\n"}
+
+
+def test_nodes_are_told_the_capacity_blocks_that_they_start_in_and_of_no_other_reservation(
+    vpc: ec2.Vpc, stack: Stack, resources: Synthesize
+) -> None:
+    ids = ["cr-0123456789abcdef0", "cr-0123456789abcdef1"]
+    options: dict[str, Any] = {
+        "instances": 128,
+        "capacity_reservation_ids": ids,
+        "boot_commands": lambda *, role, capacity_reservation_ids: [f"echo {role} {capacity_reservation_ids}"],
+    }
+    make(stack, vpc, purchase="capacity-block", **options)
+    assert str(tuple(ids)) in launch_template(resources(stack))["UserData"]["Fn::Base64"]
+
+    other = Stack(App(), "Other", env=Environment(region="us-east-1"))
+    make(other, ec2.Vpc(other, "Vpc", max_azs=1), purchase="on-demand", **options)
+    assert "echo compute ()" in launch_template(resources(other))["UserData"]["Fn::Base64"]
 
 
 def test_nodes_wait_for_what_they_need_and_the_rest_of_the_cluster_does_not(
@@ -259,8 +284,7 @@ def test_spot_is_a_market_option(stack: Stack, vpc: ec2.Vpc, resources: Synthesi
             {"instances": 1, "capacity_reservation_ids": ["cr-01234567", "cr-01234568"]},
             "at most as many reservations as instances, 1, got: 2",
         ),
-        ({"boot_commands": {"login": ["true"]}}, "role in boot_commands for engine ec2 must be one of compute, got"),
-        ({"boot_commands": {"compute": ["x" * 17_000]}}, "boot_commands must be at most 16384 bytes .*got: 17013"),
+        ({"boot_commands": lambda **_: ["x" * 17_000]}, "boot_commands must be at most 16384 bytes .*got: 17013"),
         ({"home_file_system_id": "fs-01234567"}, "home_file_system_id must be left out for engine ec2"),
         (
             {"slurm_version": "25.11"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -183,6 +184,10 @@ def listing(*folders: str) -> tuple[str, str, str]:
 KEY = {("kms:Decrypt", "<Key>", ""), ("kms:GenerateDataKey", "<Key>", "")}
 FSX = "arn:<AWS::Partition>:fsx:us-east-1:<AWS::AccountId>"
 DESCRIBE = {("fsx:DescribeFileSystems", "*", "")}
+SESSIONS = {
+    ("ssm:UpdateInstanceInformation", "*", ""),
+    *((f"ssmmessages:{act}{kind}Channel", "*", "") for act in ("Create", "Open") for kind in ("Control", "Data")),
+}
 REGISTER = {("pcs:RegisterComputeNodeGroupInstance", "*", "")}
 
 
@@ -205,6 +210,7 @@ def test_nodes_with_accelerators_are_granted_the_jobs_folders_and_nothing_else(f
         *DESCRIBE,
         *((action, resource, "") for action in tasks for resource in of_file_system),
         *((f"fsx:Describe{what}", "*", "") for what in ("DataRepositoryAssociations", "DataRepositoryTasks")),
+        *SESSIONS,
         *(REGISTER if engine == "pcs" else ()),
         *kit(storage, foreign),
     }
@@ -222,6 +228,7 @@ def test_the_login_node_reads_the_job_and_writes_results_but_neither_checkpoints
         *lake((*READ, *WRITE), own),
         *KEY,
         *DESCRIBE,
+        *SESSIONS,
         *REGISTER,
         *kit(storage, foreign),
     }
@@ -349,6 +356,39 @@ def test_every_node_installs_the_kit_with_the_contract_of_its_job(foreign: Stack
     assert sorted(role for role in ("compute", "login") for text in data if f"--role {role}" in text) == sorted(
         ENGINE_ROLES[engine]
     )
+
+
+@pytest.mark.parametrize("engine", ENGINE_ROLES)
+def test_no_role_of_nodes_carries_a_policy_of_somebody_else(foreign: Stack, engine: str) -> None:
+    storage = TrainingStorage(foreign, "Storage", plan=plan(), data_lake=DataLake(foreign, "Lake"), engine=engine)
+    template = Template.from_stack(foreign).to_json()
+    for role in storage.cluster.roles.values():
+        properties = template["Resources"][foreign.resolve(role.role_name)["Ref"]]["Properties"]
+        assert "ManagedPolicyArns" not in properties
+
+
+@pytest.mark.parametrize("engine", ENGINE_ROLES)
+def test_nodes_look_for_the_end_of_their_own_capacity_block(foreign: Stack, engine: str) -> None:
+    blocks = [f"cr-{number:017x}" for number in range(2)]
+    TrainingStorage(
+        foreign,
+        "Storage",
+        plan=plan(instances=128),
+        data_lake=DataLake(foreign, "Lake"),
+        engine=engine,
+        purchase="capacity-block",
+        capacity_reservation_ids=blocks,
+    )
+    told: dict[str, list[list[str]]] = {"compute": [], "login": []}
+    for found in Template.from_stack(foreign).find_resources("AWS::EC2::LaunchTemplate").values():
+        text = json.dumps(found["Properties"]["LaunchTemplateData"]["UserData"])
+        role = "login" if "--role login" in text else "compute"
+        told[role].append(re.findall(r"cr-[0-9a-f]{17}", text))
+    if engine == "pcs":
+        assert sorted(told["compute"]) == [[block] for block in blocks]
+        assert told["login"] == [blocks]
+    else:
+        assert told == {"compute": [blocks], "login": []}
 
 
 def test_every_alarm_tells_the_topic(foreign: Stack) -> None:

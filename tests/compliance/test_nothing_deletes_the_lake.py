@@ -103,6 +103,10 @@ TAKES_NO_RESOURCE = frozenset(
         "logs:UpdateLogDelivery",
         "ssm:GetCommandInvocation",
         "ssm:ListCommandInvocations",
+        "ssmmessages:CreateControlChannel",
+        "ssmmessages:CreateDataChannel",
+        "ssmmessages:OpenControlChannel",
+        "ssmmessages:OpenDataChannel",
         "sts:GetCallerIdentity",
         "xray:PutTelemetryRecords",
         "xray:PutTraceSegments",
@@ -112,9 +116,11 @@ TAKES_NO_RESOURCE = frozenset(
 WIDER_ON_PURPOSE = {
     "pcs:RegisterComputeNodeGroupInstance": "as in AWS PCS's own instance profile; it adds a node to a cluster of the "
     "account and reads or deletes nothing",
+    "ssm:UpdateInstanceInformation": "as in Session Manager's own example; an instance's report of itself, which reads "
+    "or deletes nothing",
 }
 #: AWS's own policies that roles may carry.
-MANAGED_POLICIES = ("AmazonSSMManagedInstanceCore", "service-role/AWSLambdaBasicExecutionRole")
+MANAGED_POLICIES = ("service-role/AWSLambdaBasicExecutionRole",)
 #: Patterns in actions: CDK's grants on keys write them so.
 ACTION_PATTERNS = ("kms:GenerateDataKey*", "kms:ReEncrypt*")
 

@@ -17,14 +17,15 @@ from training_storage.gpu_cluster.launch_template import PLAIN_INTERFACE, make_l
 from training_storage.gpu_cluster.user_data import multipart
 from training_storage.planning import catalog
 from training_storage.planning.catalog import images
-from training_storage.validation import require_integer, require_one_of
+from training_storage.validation import ConstructError, require_integer, require_one_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from aws_cdk import aws_kms as kms
     from constructs import Construct
 
+    from training_storage.gpu_cluster.base import BootCommands
     from training_storage.gpu_cluster.capacity import NodeGroup
     from training_storage.planning.catalog import InstanceType
 
@@ -95,7 +96,7 @@ class AwsPcsCluster(GpuCluster):
         capacity_reservation_ids: Sequence[str] = (),
         ami_parameter: str | None = None,
         several_addresses: bool = False,
-        boot_commands: Mapping[str, Sequence[str]] | None = None,
+        boot_commands: BootCommands | None = None,
         encryption_key: kms.IKey | None = None,
         home_file_system_id: str | None = None,
         slurm_version: str | None = None,
@@ -108,6 +109,13 @@ class AwsPcsCluster(GpuCluster):
         require_one_of(version, limits.slurm_versions, what="slurm_version")
         idle = limits.idle_seconds if idle_seconds is None else idle_seconds
         require_integer(idle, what="idle_seconds", minimum=1, maximum=limits.idle_seconds_maximum)
+        most = limits.node_groups_maximum - 1  # one is the login node's
+        if len(capacity_reservation_ids) > most:
+            raise ConstructError(
+                f"capacity_reservation_ids must name at most {most} reservations for engine pcs, got:"
+                f" {len(capacity_reservation_ids)}; an AWS PCS cluster has {limits.node_groups_maximum} node groups,"
+                " one for the login node and one for each reservation. Take fewer, larger ones, or engine=ec2"
+            )
         super().__init__(
             scope,
             id,
@@ -126,6 +134,7 @@ class AwsPcsCluster(GpuCluster):
             slurm_version=slurm_version,
             root_volume_gib=root_volume_gib,
         )
+        self._reservation_ids = tuple(capacity_reservation_ids)
         self._image_parameter = ami_parameter or images.pcs_parameter(instance_type) or ""
         self._image_id = ec2.MachineImage.from_ssm_parameter(self._image_parameter).get_image(self).image_id
         self.home = HomeFileSystem(
@@ -205,7 +214,7 @@ class AwsPcsCluster(GpuCluster):
             name_tag=node_name(self, "login"),
             instance_type=instance_type,
             network_interfaces=[PLAIN_INTERFACE],
-            user_data=multipart([self.home.mount_commands(seed=True), self.boot_commands.get(LOGIN, ())]),
+            user_data=multipart([self.home.mount_commands(seed=True), self._commands(LOGIN, self._reservation_ids)]),
         )
         # One CPU instance waits for no accelerator, so the stack does not either.
         return self._make_node_group(
@@ -220,7 +229,7 @@ class AwsPcsCluster(GpuCluster):
 
     def _make_compute_node_group(self, group: NodeGroup, profile: iam.CfnInstanceProfile) -> pcs.CfnComputeNodeGroup:
         suffix = "" if group.reservation_id is None else group.reservation_id.removeprefix("cr-")
-        commands = self.boot_commands.get(COMPUTE, ())
+        commands = self._commands(COMPUTE, [group.reservation_id] if group.reservation_id else [])
         template = self._make_launch_template(
             f"LaunchTemplate{suffix}",
             name_tag=node_name(self, "node"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
@@ -13,7 +13,7 @@ from training_storage.gpu_cluster.capacity import check_capacity, node_groups
 from training_storage.planning.engines import Nodes, check_engine
 from training_storage.planning.errors import InvalidJobError
 from training_storage.security_group_rules import SecurityGroupRules
-from training_storage.validation import ConstructError, region_of, require_integer, require_one_of
+from training_storage.validation import ConstructError, region_of, require_integer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,12 +24,27 @@ if TYPE_CHECKING:
     from training_storage.gpu_cluster.home_file_system import HomeFileSystem
     from training_storage.planning.catalog import InstanceType
 
-__all__ = ["COMPUTE", "LOGIN", "GpuCluster"]
+__all__ = ["COMPUTE", "LOGIN", "BootCommands", "GpuCluster"]
 
 #: The roles of nodes: those with accelerators, and the one that people log in to.
 COMPUTE, LOGIN = "compute", "login"
 
-_SESSION_MANAGER_POLICY = "AmazonSSMManagedInstanceCore"
+# Systems Manager user guide, getting-started-create-iam-instance-profile: what a session needs, where neither a key of
+# one's own nor a log bucket is set for sessions. AWS's managed policy lets a node read every parameter besides.
+_SESSION_MANAGER_ACTIONS = (
+    "ssm:UpdateInstanceInformation",
+    "ssmmessages:CreateControlChannel",
+    "ssmmessages:CreateDataChannel",
+    "ssmmessages:OpenControlChannel",
+    "ssmmessages:OpenDataChannel",
+)
+
+
+class BootCommands(Protocol):
+    """What gives the shell commands of nodes; `NodeKit.commands` is one."""
+
+    def __call__(self, *, role: str, capacity_reservation_ids: Sequence[str] = ()) -> Sequence[str]:
+        """Return the commands for nodes of `role` that start in these Capacity Blocks; the login node's are all."""
 
 
 class GpuCluster(Construct):
@@ -62,15 +77,17 @@ class GpuCluster(Construct):
         Plain ENA interfaces on further network cards, for S3 traffic beyond the 100 Gbps of one address
         (`network_path=ena-multi-ip`). Each takes an address of the subnet.
     boot_commands
-        Shell commands for nodes of each role ("compute", and "login" where the engine has one), run at first boot
-        before the node takes work.
+        Gives shell commands that run at first boot, before the node takes work: called for each group of nodes with its
+        `role` ("compute", and "login" where the engine has one) and its `capacity_reservation_ids`, the Capacity Blocks
+        that the group starts in (for the login node all of them; none for other ways of purchase).
     encryption_key
         KMS key for what the engine stores itself, such as /home; an AWS-managed one if none is given. It must outlive
         the cluster.
     home_file_system_id
         An EFS file system that an earlier cluster left, to be /home again; only for engines with a /home.
     slurm_version
-        Version of Slurm; the engine's newest if none is given; only for engines that run Slurm.
+        Version of Slurm; if none is given, the newest that the engine's image is known to have; only for engines that
+        run Slurm.
     root_volume_gib
         Size of a node's root volume, encrypted with the aws/ebs key.
 
@@ -127,7 +144,7 @@ class GpuCluster(Construct):
         capacity_reservation_ids: Sequence[str] = (),
         ami_parameter: str | None = None,
         several_addresses: bool = False,
-        boot_commands: Mapping[str, Sequence[str]] | None = None,
+        boot_commands: BootCommands | None = None,
         encryption_key: kms.IKey | None = None,
         home_file_system_id: str | None = None,
         slurm_version: str | None = None,
@@ -141,8 +158,6 @@ class GpuCluster(Construct):
             purchase=purchase,
             capacity_reservation_ids=capacity_reservation_ids,
         )
-        for role in boot_commands or {}:
-            require_one_of(role, self.node_roles, what=f"role in boot_commands for engine {self.engine}")
         if home_file_system_id is not None and not self.has_home:
             raise ConstructError(
                 f"home_file_system_id must be left out for engine {self.engine}, which has no /home,"
@@ -173,7 +188,7 @@ class GpuCluster(Construct):
         self.purchase = purchase
         self.ami_parameter = ami_parameter
         self.several_addresses = several_addresses
-        self.boot_commands = dict(boot_commands or {})
+        self.boot_commands = boot_commands
         self.encryption_key = encryption_key
         self.home_file_system_id = home_file_system_id
         self.root_volume_gib = root_volume_gib
@@ -206,6 +221,14 @@ class GpuCluster(Construct):
         for starter in self._starters:
             starter.node.add_dependency(*dependencies)
 
+    def _commands(self, role: str, reservation_ids: Sequence[str]) -> Sequence[str]:
+        """Return the boot commands of nodes of `role` that start in `reservation_ids`."""
+        if self.boot_commands is None:
+            return ()
+        # Only a Capacity Block ends by itself; of another reservation a node has nothing to say.
+        blocks = reservation_ids if self.purchase == "capacity-block" else ()
+        return self.boot_commands(role=role, capacity_reservation_ids=tuple(blocks))
+
     def _add_starter(self, starter: Construct) -> None:
         """Note a resource that starts nodes: it waits for the rules of the nodes' groups, and for every grant.
 
@@ -221,12 +244,12 @@ class GpuCluster(Construct):
             assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),
             description=description,
             path=path,
-            managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name(_SESSION_MANAGER_POLICY)],
         )
+        role.add_to_policy(iam.PolicyStatement(actions=list(_SESSION_MANAGER_ACTIONS), resources=["*"]))
         acknowledge(
             role,
-            rule=f"IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/{_SESSION_MANAGER_POLICY}]",
-            reason="Session Manager's policy is AWS's own; it reaches nodes without keys or open ports.",
+            rule="IAM5[Resource::*]",
+            reason="Session Manager's own channels, as in its guide: four of the five actions take no resource.",
         )
         return role
 

@@ -16,11 +16,12 @@ from training_storage.gpu_cluster.user_data import shell_script
 from training_storage.planning.catalog import images
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from aws_cdk import aws_kms as kms
     from constructs import Construct
 
+    from training_storage.gpu_cluster.base import BootCommands
     from training_storage.planning.catalog import InstanceType
 
 __all__ = ["Ec2AutoScalingCluster"]
@@ -34,8 +35,8 @@ class Ec2AutoScalingCluster(GpuCluster):
     """
 
     engine: ClassVar[str] = "ec2"
-    # Session Manager (ssm, ssmmessages, ec2messages), logs and metrics (logs, monitoring), credentials (sts), and the
-    # node's view of itself and its file system (ec2, fsx).
+    # Session Manager (ssm, ssmmessages; ec2messages is where agents older than 3.3.40 ask for work), logs and metrics
+    # (logs, monitoring), credentials (sts), and the node's view of itself and its file system (ec2, fsx).
     node_apis: ClassVar[tuple[str, ...]] = (
         "ssm",
         "ssmmessages",
@@ -64,7 +65,7 @@ class Ec2AutoScalingCluster(GpuCluster):
         capacity_reservation_ids: Sequence[str] = (),
         ami_parameter: str | None = None,
         several_addresses: bool = False,
-        boot_commands: Mapping[str, Sequence[str]] | None = None,
+        boot_commands: BootCommands | None = None,
         encryption_key: kms.IKey | None = None,
         home_file_system_id: str | None = None,
         slurm_version: str | None = None,
@@ -89,7 +90,7 @@ class Ec2AutoScalingCluster(GpuCluster):
             root_volume_gib=root_volume_gib,
         )
         self.roles = {COMPUTE: self._make_role("Role", "Training nodes")}
-        self.launch_template = self._make_launch_template()
+        self.launch_template = self._make_launch_template(capacity_reservation_ids)
         self.auto_scaling_group = self._make_auto_scaling_group(list(capacity_reservation_ids))
         self._add_starter(self.auto_scaling_group)
         acknowledge(
@@ -111,7 +112,7 @@ class Ec2AutoScalingCluster(GpuCluster):
             " --query 'AutoScalingGroups[0].Instances[0].InstanceId' --output text)"
         )
 
-    def _make_launch_template(self) -> ec2.CfnLaunchTemplate:
+    def _make_launch_template(self, reservation_ids: Sequence[str]) -> ec2.CfnLaunchTemplate:
         parameter = self.ami_parameter or images.default_parameter(self.instance_type)
         profile = iam.CfnInstanceProfile(self, "InstanceProfile", roles=[self.role.role_name])
         return make_launch_template(
@@ -127,7 +128,7 @@ class Ec2AutoScalingCluster(GpuCluster):
             instance_profile_arn=profile.attr_arn,
             market_type=None if self.purchase == "on-demand" else self.purchase,
             placement_group_name=self.placement_group.ref if self.placement_group else None,
-            user_data=shell_script(self.boot_commands.get(COMPUTE, ())),
+            user_data=shell_script(self._commands(COMPUTE, reservation_ids)),
         )
 
     def _make_auto_scaling_group(self, reservation_ids: list[str]) -> autoscaling.CfnAutoScalingGroup:

@@ -17,7 +17,7 @@ class Pcs:
     """What AWS PCS accepts.
 
     `sizes` maps a cluster size to the nodes it may have, login nodes included, smallest first. `idle_seconds` is how
-    long a node may be idle before PCS ends it.
+    long a node may be idle before PCS ends it; `node_groups_maximum` counts the login node's.
     """
 
     sizes: Mapping[str, int]
@@ -30,6 +30,7 @@ class Pcs:
     login_nodes: int
     login_instance_types: Mapping[str, str]
     network_interfaces_maximum: int
+    node_groups_maximum: int
 
     @property
     def instances_maximum(self) -> int:
@@ -57,4 +58,5 @@ def pcs() -> Pcs:
         login_nodes=data["login"]["nodes"],
         login_instance_types=data["login"]["instance_types"],
         network_interfaces_maximum=data["network"]["interfaces_maximum"],
+        node_groups_maximum=data["cluster"]["node_groups_maximum"],
     )
