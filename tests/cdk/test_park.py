@@ -21,23 +21,41 @@ TOPIC = "arn:aws:sns:us-east-1:111122223333:alarms"
 KEY = "arn:aws:kms:us-east-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 
 
-def storage(app: App, *, engine: str | None = None, **fields: Any) -> TrainingStorage:
+def storage(
+    app: App,
+    *,
+    engine: str | None = None,
+    time_to_live_hours: int | None = None,
+    idle_park_hours: int | None = None,
+    **fields: Any,
+) -> TrainingStorage:
+    """Make the storage of a job, which has a park of its own."""
     plan = plan_storage(TrainingJob(**{"instances": 32, "name": "alpha", **fields}))
     stack = Stack(app, "Job", env=Environment(region=plan.region))
     lake = ImportedDataLake(stack, "Lake", bucket_name="lake-1", encryption_key_arn=KEY)
-    return TrainingStorage(stack, "Storage", plan=plan, data_lake=lake, engine=engine)
+    return TrainingStorage(
+        stack,
+        "Storage",
+        plan=plan,
+        data_lake=lake,
+        engine=engine,
+        alarm_topic=sns.Topic.from_topic_arn(stack, "Topic", TOPIC),
+        time_to_live_hours=time_to_live_hours,
+        idle_park_hours=idle_park_hours,
+    )
 
 
-def park(made: TrainingStorage, *, topic: bool = True, **options: Any) -> Park:
+def another(made: TrainingStorage, *, topic: bool = True, **options: Any) -> Park:
+    """Make a park as somebody would who composes the constructs."""
     return Park(
         made,
-        "Park",
+        "Another",
         cluster=made.cluster,
         job_name=made.job_name,
         file_system=made.file_system,
         final_export=made.final_export,
         express_gate=made.express_gate,
-        alarm_topic=sns.Topic.from_topic_arn(made, "Topic", TOPIC) if topic else None,
+        alarm_topic=sns.Topic.from_topic_arn(made, "OtherTopic", TOPIC) if topic else None,
         **options,
     )
 
@@ -88,9 +106,7 @@ def path(found: dict[str, Any], start: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def whole() -> dict[str, Any]:
-    made = storage(App())
-    park(made, time_to_live_hours=24, idle_park_hours=6)
-    return synthesize(made)
+    return synthesize(storage(App(), time_to_live_hours=24, idle_park_hours=6))
 
 
 def test_it_drains_unmounts_exports_and_deletes_the_stack_last(whole: dict[str, Any]) -> None:
@@ -128,7 +144,6 @@ def test_taking_back_restores_exports_before_nodes_may_start(whole: dict[str, An
 def test_a_directory_bucket_is_saved_and_emptied_by_its_own_gate() -> None:
     made = storage(App(), instances=600, interface="object")
     assert made.express_gate
-    park(made)
     template = synthesize(made)
     found = states(template)
     assert path(found, "Begin") == ["Begin", "Drain", "Express", "DeleteStack", "Parked"]
@@ -137,7 +152,7 @@ def test_a_directory_bucket_is_saved_and_emptied_by_its_own_gate() -> None:
 
 def test_nothing_starts_by_itself_unless_a_time_is_given() -> None:
     made = storage(App())
-    assert park(made).watch is None
+    assert made.park.watch is None
     template = synthesize(made)
     assert of_park(template, "AWS::Events::Rule") == []
     assert "Warn" not in states(template)
@@ -159,7 +174,6 @@ def test_the_cluster_function_names_its_stack_its_groups_and_its_topic(whole: di
 
 def test_the_auto_scaling_group_is_named() -> None:
     made = storage(App(), engine="ec2")
-    park(made)
     found = {statement["Sid"]: statement for statement in statements(synthesize(made), "Role")}
     assert "autoScalingGroupName/" in json.dumps(found["NodeLimits"]["Resource"])
     assert found["NodeLimits"]["Action"] == "autoscaling:UpdateAutoScalingGroup"
@@ -199,11 +213,17 @@ def test_logs_end_with_the_stack_and_are_kept_for_a_time(whole: dict[str, Any]) 
 @pytest.mark.parametrize("engine", ["pcs", "ec2"])
 def test_linter_and_nag_find_nothing(tmp_path: Path, engine: str) -> None:
     app = App(outdir=str(tmp_path))
-    made = storage(app, engine=engine, instances=1200, interface="object", checkpoint_interface="posix")
-    made_park = park(made, time_to_live_hours=24, idle_park_hours=6 if made.file_system else None)
+    storage(
+        app,
+        engine=engine,
+        instances=1200,
+        interface="object",
+        checkpoint_interface="posix",
+        time_to_live_hours=24,
+        idle_park_hours=6,
+    )
     findings = nag_findings(app, tmp_path)
     assert [finding for finding in findings if "Park" in finding] == []
-    assert made_park.state_machine
     template = json.loads((tmp_path / "Job.template.json").read_text(encoding="utf-8"))
     assert lint_findings(template) == []
 
@@ -211,7 +231,7 @@ def test_linter_and_nag_find_nothing(tmp_path: Path, engine: str) -> None:
 def test_nag_would_find_what_is_not_acknowledged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("training_storage.park.acknowledge_wildcards", lambda *_, **__: None)
     app = App(outdir=str(tmp_path))
-    park(storage(app))
+    storage(app)
     assert any("Park" in finding for finding in nag_findings(app, tmp_path))
 
 
@@ -226,15 +246,15 @@ def test_nag_would_find_what_is_not_acknowledged(tmp_path: Path, monkeypatch: py
 )
 def test_times_that_make_no_sense_are_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConstructError, match=words):
-        park(storage(App()), **options)
+        another(storage(App()), **options)
 
 
 def test_use_is_not_watched_where_nothing_measures_it() -> None:
     with pytest.raises(ConstructError, match="idle_park_hours must be left out without fsx-lustre, got: 6"):
-        park(storage(App(), instances=600, interface="object"), idle_park_hours=6)
+        another(storage(App(), instances=600, interface="object"), idle_park_hours=6)
 
 
 def test_half_a_file_system_is_refused() -> None:
     made = storage(App())
     with pytest.raises(ConstructError, match="file_system and final_export must be given together"):
-        Park(made, "Park", cluster=made.cluster, job_name="alpha", file_system=made.file_system)
+        Park(made, "Another", cluster=made.cluster, job_name="alpha", file_system=made.file_system)
