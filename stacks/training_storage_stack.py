@@ -78,6 +78,8 @@ class TrainingStorageStack(Stack):
             alarm_topic=self._alarm_topic(options),
             checkpoints_disposable=options.checkpoints_disposable,
             release_after_days=options.release_after_days,
+            time_to_live_hours=options.time_to_live_hours,
+            idle_park_hours=options.idle_park_hours,
         )
         self._write_outputs()
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from training_storage.gpu_cluster import AwsPcsCluster, Ec2AutoScalingCluster, GpuCluster, HomeFileSystem
     from training_storage.lustre_file_system import LustreFileSystem
     from training_storage.node_kit import NodeKit
+    from training_storage.park import Park
     from training_storage.planning import StoragePlan, TrainingJob, plan_storage
     from training_storage.scheduled_release import ScheduledRelease
     from training_storage.storage import TrainingStorage
@@ -44,6 +45,7 @@ _MODULE_OF_NAME = {
     "ImportedDataLake": "data_lake",
     "LustreFileSystem": "lustre_file_system",
     "NodeKit": "node_kit",
+    "Park": "park",
     "ScheduledRelease": "scheduled_release",
     "StorageAlarms": "storage_alarms",
     "StorageContractParameter": "storage_contract",
@@ -72,6 +74,7 @@ __all__ = [
     "ImportedDataLake",
     "LustreFileSystem",
     "NodeKit",
+    "Park",
     "ScheduledRelease",
     "StorageAlarms",
     "StorageContractParameter",

@@ -13,6 +13,7 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from training_storage.acknowledgements import acknowledge_wildcards
+from training_storage.operations.lustre_state import JOB_TAG
 from training_storage.planning import catalog, legality
 from training_storage.planning.catalog.limits import lustre_limits
 from training_storage.security_group_rules import SecurityGroupRules
@@ -333,19 +334,41 @@ class LustreFileSystem(Construct):
         return self._grant_on_all(grantee, ["fsx:DescribeFileSystems"])
 
     def grant_data_repository_tasks(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Let `grantee` start, tag, watch and cancel the import, export and release tasks of this file system.
+        """Let `grantee` start, watch and cancel the import, export and release tasks of this file system.
 
         The two Describe actions take no resource (Service Authorization Reference, Amazon FSx).
         """
         tasks = self._arn("task", "*")
         changing = iam.Grant.add_to_principal(
             grantee=grantee,
-            actions=["fsx:CancelDataRepositoryTask", "fsx:CreateDataRepositoryTask", "fsx:TagResource"],
+            actions=["fsx:CancelDataRepositoryTask", "fsx:CreateDataRepositoryTask"],
             resource_arns=[self.resource_arn, tasks],
         )
         acknowledge_wildcards(grantee, resources=[tasks], reason="A task gets its id when it starts.")
         reading = ["fsx:DescribeDataRepositoryAssociations", "fsx:DescribeDataRepositoryTasks"]
         return changing.combine(self._grant_on_all(grantee, reading))
+
+    def grant_tasks_of_job(self, grantee: iam.IGrantable, *, job_name: str) -> iam.Grant:
+        """Let `grantee` start and watch tasks that carry the tag of its job, as archiving from a node does.
+
+        It may cancel none, and not tag what others started: `fsx:TagResource` is bound to the tag that it sets.
+        """
+        tasks = self._arn("task", "*")
+        starting = iam.Grant.add_to_principal(
+            grantee=grantee, actions=["fsx:CreateDataRepositoryTask"], resource_arns=[self.resource_arn, tasks]
+        )
+        tagging = iam.Grant.add_to_principal(
+            grantee=grantee,
+            actions=["fsx:TagResource"],
+            resource_arns=[tasks],
+            conditions={
+                "StringEquals": {f"aws:RequestTag/{JOB_TAG}": job_name},
+                "ForAllValues:StringEquals": {"aws:TagKeys": [JOB_TAG]},
+            },
+        )
+        acknowledge_wildcards(grantee, resources=[tasks], reason="A task gets its id when it starts.")
+        reading = ["fsx:DescribeDataRepositoryAssociations", "fsx:DescribeDataRepositoryTasks"]
+        return starting.combine(tagging).combine(self._grant_on_all(grantee, reading))
 
     @staticmethod
     def _grant_on_all(grantee: iam.IGrantable, actions: list[str]) -> iam.Grant:

@@ -16,6 +16,7 @@ from training_storage.final_export import FinalExport
 from training_storage.gpu_cluster import COMPUTE, ENGINES, LOGIN
 from training_storage.lustre_file_system import LustreFileSystem
 from training_storage.node_kit import NodeKit
+from training_storage.operations.lustre_state import JOB_TAG
 from training_storage.park import Park
 from training_storage.planning import InvalidJobError, StoragePlan, catalog, choose_engine
 from training_storage.planning.plan import DATA_LAKE
@@ -261,7 +262,7 @@ class TrainingStorage(Construct):
         self.scheduled_release: ScheduledRelease | None = None
         if release_after_days is not None:
             self.scheduled_release = self._make_release(release_after_days, alarm_topic)
-        Tags.of(self).add("training-storage:job", self.job_name)
+        Tags.of(self).add(JOB_TAG, self.job_name)
 
     @property
     def job_name(self) -> str:
@@ -346,7 +347,7 @@ class TrainingStorage(Construct):
                 self.file_system.grant_describe(role)
             if self.file_system and name == COMPUTE:
                 # Archiving from the job: what it keeps is exported by a task.
-                self.file_system.grant_data_repository_tasks(role)
+                self.file_system.grant_tasks_of_job(role, job_name=self.job_name)
             if self.directory_bucket and name == COMPUTE:
                 self.directory_bucket.grant_read_write(role)
                 self.data_lake.grant_list_uploads(role)

@@ -144,7 +144,7 @@ def granted(template: dict[str, Any], role: str) -> set[tuple[str, str, str]]:
         equal = limits.get("StringEquals", {})
         if "s3:prefix" in equal:
             condition = f"only {equal['s3:prefix']!r}"
-        condition += equal.get("cloudwatch:namespace", "")
+        condition += equal.get("cloudwatch:namespace", "") + equal.get("aws:RequestTag/training-storage:job", "")
         actions, resources = statement["Action"], statement["Resource"]
         for action in [actions] if isinstance(actions, str) else actions:
             for resource in resources if isinstance(resources, list) else [resources]:
@@ -199,8 +199,6 @@ def test_nodes_with_accelerators_are_granted_the_jobs_folders_and_nothing_else(f
     assert set(storage.cluster.roles) == ENGINE_ROLES[engine]
     role = foreign.resolve(storage.cluster.role.role_name)["Ref"]
     own = ("checkpoints/alpha/", "logs/alpha/", "evaluations/alpha/", "models/alpha/")
-    tasks = ("fsx:CancelDataRepositoryTask", "fsx:CreateDataRepositoryTask", "fsx:TagResource")
-    of_file_system = ("<FileSystem>", f"{FSX}:task/*")
     assert granted(dict(Template.from_stack(foreign).to_json()), role) == {
         listing(*SHARED),
         listing(*own),
@@ -208,7 +206,9 @@ def test_nodes_with_accelerators_are_granted_the_jobs_folders_and_nothing_else(f
         *lake((*READ, *WRITE), own),
         *KEY,
         *DESCRIBE,
-        *((action, resource, "") for action in tasks for resource in of_file_system),
+        ("fsx:CreateDataRepositoryTask", "<FileSystem>", ""),
+        ("fsx:CreateDataRepositoryTask", f"{FSX}:task/*", ""),
+        ("fsx:TagResource", f"{FSX}:task/*", "alpha"),
         *((f"fsx:Describe{what}", "*", "") for what in ("DataRepositoryAssociations", "DataRepositoryTasks")),
         *SESSIONS,
         *(REGISTER if engine == "pcs" else ()),

@@ -78,8 +78,14 @@ def test_values_that_are_no_text_are_refused(value: object) -> None:
 
 
 @pytest.mark.parametrize("key", ["time_to_live_hours", "idle_park_hours"])
-def test_keys_of_later_versions_are_refused_not_ignored(key: str) -> None:
-    assert refusal({"instances": "8", key: "1"}) == f"{key} is not available in this version; leave it out."
+def test_a_park_by_itself_needs_somebody_to_warn(key: str) -> None:
+    assert refusal({"instances": "8", key: "12"}) == (
+        f"alarm_topic_arn must be given with {key}, got: none. The warning before the park goes there; "
+        "for example alarm_topic_arn=arn:aws:sns:us-east-1:111122223333:training-alarms."
+    )
+    topic = "arn:aws:sns:us-east-1:111122223333:training-alarms"
+    options = split_context({"instances": "8", key: "12", "alarm_topic_arn": topic}).options
+    assert getattr(options, key) == 12
 
 
 @pytest.mark.parametrize(

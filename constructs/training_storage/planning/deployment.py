@@ -19,9 +19,6 @@ from training_storage.planning.text import SUMMARY_WIDTH, wrapped
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-#: Keys of later versions: refused, never silently ignored.
-_LATER: Final = ("time_to_live_hours", "idle_park_hours")
-
 _KINDS: Final[dict[str, Kind]] = {
     "plan": Text(pattern=r"[^\x00-\x1f\x7f]+", allowed="the path of a plan file", example="plan.json"),
     "engine": Choice(allowed=tuple(ENGINE_WORDS)),
@@ -46,6 +43,8 @@ _KINDS: Final[dict[str, Kind]] = {
     ),
     "checkpoints_disposable": Flag(),
     "release_after_days": Whole(minimum=1, maximum=3650, example=7),
+    "time_to_live_hours": Whole(minimum=1, maximum=87600, example=720),
+    "idle_park_hours": Whole(minimum=1, maximum=8760, example=12),
     "vpc_id": Text(pattern=r"vpc-[0-9a-f]{8,17}", allowed="the id of a VPC", example="vpc-0123456789abcdef0"),
     "subnet_id": Text(
         pattern=r"subnet-[0-9a-f]{8,17}", allowed="the id of a private subnet", example="subnet-0123456789abcdef0"
@@ -87,13 +86,17 @@ class DeploymentOptions:
     home_file_system_id
         EFS file system that an earlier cluster left, to be its /home again; None for a new one. Only for ``pcs``.
     slurm_version
-        Version of Slurm; None for the newest that AWS PCS offers. Only for ``pcs``.
+        Version of Slurm; None for the newest that AWS PCS offers and its images are known to have. Only for ``pcs``.
     alarm_topic_arn
         SNS topic that is told of every alarm; None makes alarms without actions.
     checkpoints_disposable
         True if checkpoints of the hot tier may be lost with it: neither archived by schedule nor exported at the end.
     release_after_days
         Free the space of exported files that nobody has used for so many days; None never does.
+    time_to_live_hours
+        Park when the stack is so old, after a warning to `alarm_topic_arn`; None never does.
+    idle_park_hours
+        Park when no client has used the file system for so long, after a warning; None never does.
     vpc_id, subnet_id
         Existing network to use, both or neither.
     data_lake_bucket_name, data_lake_key_arn
@@ -116,6 +119,8 @@ class DeploymentOptions:
     alarm_topic_arn: str | None = None
     checkpoints_disposable: bool = False
     release_after_days: int | None = None
+    time_to_live_hours: int | None = None
+    idle_park_hours: int | None = None
     vpc_id: str | None = None
     subnet_id: str | None = None
     data_lake_bucket_name: str | None = None
@@ -135,6 +140,12 @@ class DeploymentOptions:
                 "capacity_reservation_ids must name the Capacity Blocks for purchase=capacity-block, got: none. "
                 "Give for example capacity_reservation_ids=cr-0123456789abcdef0."
             )
+        for name in ("time_to_live_hours", "idle_park_hours"):
+            if getattr(self, name) is not None and self.alarm_topic_arn is None:
+                raise InvalidJobError(
+                    f"alarm_topic_arn must be given with {name}, got: none. The warning before the park goes there; "
+                    "for example alarm_topic_arn=arn:aws:sns:us-east-1:111122223333:training-alarms."
+                )
         if self.purchase == "spot" and self.capacity_reservation_ids:
             raise InvalidJobError(
                 "capacity_reservation_ids must be left out for purchase=spot, "
@@ -150,8 +161,6 @@ class DeploymentOptions:
     def from_strings(cls, values: Mapping[str, str]) -> Self:
         """Read options from text, strictly; raises InvalidJobError like the class, and for unknown keys."""
         for key in values:
-            if key in _LATER:
-                raise InvalidJobError(f"{key} is not available in this version; leave it out.")
             if key not in _KINDS:
                 raise _unknown(key, cls.field_names())
         parsed: dict[str, Any] = {key: _KINDS[key].parse(key, text) for key, text in values.items()}
@@ -248,7 +257,7 @@ def split_context(context: Mapping[str, object]) -> DeploymentRequest:
         if ":" in key or "@" in key or key.startswith("aws-cdk"):
             continue
         fields = TrainingJob.field_names()
-        if key not in (*fields, *_KINDS, *_LATER):
+        if key not in (*fields, *_KINDS):
             raise _unknown(key, (*fields, *_KINDS))
         if not isinstance(value, str):
             raise InvalidJobError(
