@@ -26,7 +26,6 @@ from training_storage.operations.archive_prune import plan_prune
 from training_storage.operations.archive_settings import ArchiveSettings, S3Place
 from training_storage.operations.checkpoint_listing import FoundCheckpoint, Listing, StoredFile
 from training_storage.operations.retention import RetentionRule, newest_complete
-from training_storage.planning import DeploymentOptions
 from training_storage.planning.folders import LAKE_FOLDERS
 from training_storage.scheduled_release import ScheduledRelease
 
@@ -39,19 +38,16 @@ LAKE_STACK = "TrainingDataLake"
 KEPT = {"Retain", "RetainExceptOnCreate"}
 
 #: Options that add something to a job's stack, as far as this version has them.
+TOPIC = {"alarm_topic_arn": "arn:aws:sns:us-east-1:111122223333:training"}
 OPTIONS = {
     "engine": "ec2",
     "egress": "isolated",
     "release_after_days": "14",
     "time_to_live_hours": "72",
     "idle_park_hours": "4",
-    "alarm_topic_arn": "arn:aws:sns:us-east-1:111122223333:training",
+    "checkpoints_disposable": "true",
 }
-VARIANTS = {
-    name: {"instances": "256", name: value}
-    for name, value in OPTIONS.items()
-    if name in DeploymentOptions.field_names()
-}
+VARIANTS = {name: {"instances": "256", **TOPIC, name: value} for name, value in OPTIONS.items()}
 
 #: Actions that would take the lake, its versions, its key or its protection away.
 FORBIDDEN_ON_THE_LAKE = (
@@ -86,10 +82,17 @@ TAKES_NO_RESOURCE = frozenset(
         "cloudwatch:GetMetricData",
         "cloudwatch:GetMetricStatistics",
         "cloudwatch:PutMetricData",
+        "ec2:DescribeImages",
+        "ec2:DescribeInstanceTypeOfferings",
+        "ec2:DescribeInstanceTypes",
         "ec2:DescribeInstances",
+        "ec2:DescribeLaunchTemplateVersions",
+        "ec2:DescribeLaunchTemplates",
         "ec2:DescribeNetworkInterfaces",
+        "ec2:DescribeSecurityGroups",
         "ec2:DescribeSubnets",
         "ec2:DescribeTags",
+        "ec2:DescribeVpcs",
         "fsx:DescribeDataRepositoryAssociations",
         "fsx:DescribeDataRepositoryTasks",
         "fsx:DescribeFileSystems",
@@ -108,6 +111,8 @@ TAKES_NO_RESOURCE = frozenset(
         "ssmmessages:OpenControlChannel",
         "ssmmessages:OpenDataChannel",
         "sts:GetCallerIdentity",
+        "xray:GetSamplingRules",
+        "xray:GetSamplingTargets",
         "xray:PutTelemetryRecords",
         "xray:PutTraceSegments",
     }
@@ -116,6 +121,7 @@ TAKES_NO_RESOURCE = frozenset(
 WIDER_ON_PURPOSE = {
     "pcs:RegisterComputeNodeGroupInstance": "as in AWS PCS's own instance profile; it adds a node to a cluster of the "
     "account and reads or deletes nothing",
+    "iam:ListInstanceProfiles": "asked of whoever changes a node group of AWS PCS; it reads names",
     "ssm:UpdateInstanceInformation": "as in Session Manager's own example; an instance's report of itself, which reads "
     "or deletes nothing",
 }
@@ -163,6 +169,13 @@ class Statement:
     def tags(self) -> set[str]:
         """Condition keys on tags that must equal a value."""
         return {key for key in self.conditions.get("StringEquals", {}) if re.match(r"aws:(Resource|Request)Tag/", key)}
+
+    @property
+    def bound_to_launch(self) -> bool:
+        """Whether it holds for launches from named templates only, or for tags that a launch puts on what it makes."""
+        templates = map(flat, listed(self.conditions.get("ArnEquals", {}).get("ec2:LaunchTemplate", [])))
+        named = [not {"*", "?"} & set(template) for template in templates]
+        return (bool(named) and all(named)) or "ec2:CreateAction" in self.conditions.get("StringEquals", {})
 
 
 def policy_documents(template: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -254,7 +267,8 @@ def wide_grants(template: dict[str, Any]) -> list[str]:
         for action in statement.actions:
             if "*" in action and action not in ACTION_PATTERNS:
                 found.append(f"action {action}: {statement}")
-            if "*" in statement.resources and action not in TAKES_NO_RESOURCE and action not in WIDER_ON_PURPOSE:
+            excused = action in TAKES_NO_RESOURCE or action in WIDER_ON_PURPOSE or statement.bound_to_launch
+            if "*" in statement.resources and not excused:
                 found.append(f"{action} takes a resource: {statement}")
         found += [
             f"resource {resource}: {statement}"
@@ -272,14 +286,17 @@ def wide_grants(template: dict[str, Any]) -> list[str]:
 def _is_bounded(resource: str, statement: Statement) -> bool:
     """Whether a wildcard ends within what the role works on."""
     head, _, tail = resource.partition("*")
+    # The group's id is CloudFormation's to choose, its name is given.
+    if re.fullmatch(r"arn:[^*]+:autoscaling:[^*]+:autoScalingGroup:", head):
+        return re.fullmatch(r":autoScalingGroupName/<[A-Za-z0-9]+>", tail) is not None
     if tail or "?" in resource:
         return False
-    # Objects below a folder of a bucket that is named.
-    if re.fullmatch(r"(<[^<>]+Arn[^<>]*>|arn:[^*]+:s3:::[^*/]+)/([^/*]+/)+", head):
+    # Objects below a folder of a bucket that is named; versions of one function, or the streams of one log group.
+    if re.fullmatch(r"((<[^<>]+Arn[^<>]*>|arn:[^*]+:s3:::[^*/]+)/([^/*]+/)+|<[A-Za-z0-9]+\.Arn>:)", head):
         return True
-    # Versions of one function, or the streams of one log group.
-    if re.fullmatch(r"<[A-Za-z0-9]+\.Arn>:", head):
-        return True
+    # Instances by their tag, and what a launch makes.
+    if re.fullmatch(r"arn:[^*]+:ec2:[^*]+:[a-z-]+/", head):
+        return bool(statement.tags) or statement.bound_to_launch
     kind = re.fullmatch(r"arn:[^*]+:fsx:[^*]+:(file-system|association|task)/", head)
     if kind is None:
         return False

@@ -293,8 +293,7 @@ def _server_environment(*, port: int, region: str, folder: Path, quick: bool) ->
         # Both listen on every interface otherwise.
         "IOT_MTLS_ENABLED": "0",
         "SFTP_ENABLED": "0",
-        "SFN_WAIT_SCALE": "0.05" if quick else "1",
-        METRICS_AHEAD: "1" if quick else "",
+        **({"SFN_WAIT_SCALE": "0.05", METRICS_AHEAD: "1"} if quick else {}),
         "PERSIST_STATE": "0",
         "STATE_DIR": str(folder / "state"),
         "S3_DATA_DIR": str(folder / "s3"),
