@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import json
+import math
 import os
 import re
 import runpy
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.conftest import JOBS
 from tests.contracts import of_job
@@ -179,9 +182,183 @@ def test_a_section_that_is_no_object_is_refused(document: dict[str, Any]) -> Non
 
 @pytest.mark.parametrize("both", [True, False])
 def test_checkpoints_go_to_exactly_one_place(document: dict[str, Any], *, both: bool) -> None:
-    document["checkpoints"].update(path="/fsx/checkpoints/" if both else None, uri="s3://a/b/" if both else None)
+    document["checkpoints"].update(
+        path="/fsx/checkpoints/" if both else None, uri="s3://lake/checkpoints/a/" if both else None
+    )
     with pytest.raises(ContractError, match="checkpoints must name exactly one of path and uri"):
         StorageContract.from_dict(document)
+
+
+# ---- what values may be ----
+
+SCHEMA = json.loads(
+    (ROOT / "constructs/training_storage/training/storage_contract.schema.json").read_text(encoding="utf-8")
+)
+
+
+def leaves_of_schema(node: dict[str, Any], place: str = "") -> dict[str, dict[str, Any]]:
+    """Each leaf of the schema by its place, without null as an alternative."""
+    if "$ref" in node:
+        node = SCHEMA["$defs"][node["$ref"].rsplit("/", 1)[1]]
+    if "properties" not in node and "oneOf" in node:
+        (node,) = (one for one in node["oneOf"] if one != {"type": "null"})
+        return leaves_of_schema(node, place)
+    if "properties" not in node:
+        return {place: node}
+    assert node["additionalProperties"] is False
+    return {
+        found: leaf
+        for name, inner in node["properties"].items()
+        for found, leaf in leaves_of_schema(inner, f"{place}.{name}" if place else name).items()
+    }
+
+
+def test_the_reader_allows_exactly_what_the_schema_does() -> None:
+    patterns: dict[str, str] = {}
+    choices: dict[str, tuple[str, ...]] = {}
+    least: dict[str, int] = {}
+    above_zero: list[str] = []
+    others: list[str] = []
+    for place, leaf in leaves_of_schema(SCHEMA).items():
+        if "pattern" in leaf:
+            patterns[place] = leaf["pattern"].removeprefix("^").removesuffix("$")
+        elif "enum" in leaf or leaf.get("const") == "TrainingStorage":
+            choices[place] = tuple(leaf.get("enum", [leaf.get("const")]))
+        elif leaf.get("type") == "integer":
+            least[place] = leaf["minimum"]
+        elif leaf.get("type") == "number":
+            assert leaf["exclusiveMinimum"] == 0
+            above_zero.append(place)
+        else:
+            others.append(place)
+        if leaf.get("type") in ("integer", "number"):
+            assert leaf["maximum"] == reader.MOST
+    assert patterns == dict(reader.PATTERNS)
+    assert choices == dict(reader.CHOICES)
+    assert least == dict(reader.LEAST)
+    assert tuple(above_zero) == reader.ABOVE_ZERO
+    assert others == ["schema_version", "lustre.efa_enabled"]
+    sections = {
+        "s3.uris": SCHEMA["properties"]["s3"],
+        "lustre.paths": SCHEMA["properties"]["lustre"]["oneOf"][1],
+        "s3_express.uris": SCHEMA["properties"]["s3_express"]["oneOf"][1],
+    }
+    needed = {place: section["properties"][place.split(".")[1]]["required"] for place, section in sections.items()}
+    assert {place: tuple(names) for place, names in needed.items()} == dict(reader.NEEDED)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        ("checkpoints.mode", "later", "checkpoints.mode must be one of async, sync, got: 'later'"),
+        ("checkpoints.path", "fsx/checkpoints/", "checkpoints.path must be text of the form /"),
+        ("checkpoints.path", "", "checkpoints.path must be text of the form /"),
+        ("checkpoints.durable_uri", "http://lake/checkpoints/a/", "checkpoints.durable_uri must be text of the form"),
+        ("checkpoints.size_gib", -1, "must be a number above 0, at most 9007199254740991, got: -1"),
+        ("checkpoints.size_gib", math.nan, "must be a number above 0, at most 9007199254740991, got: nan"),
+        ("checkpoints.interval_minutes", math.inf, "must be a number above 0, .*got: inf"),
+        ("checkpoints.interval_minutes", 10**400, "must be a number above 0, .*got: 1000"),
+        ("job.instances", 0, "job.instances must be a whole number from 1 to"),
+        ("job.instances", -5, "job.instances must be a whole number from 1 to"),
+        ("job.instances", 10**5000, "got: a int that is too large to show"),
+        ("job.name", "a\nb", r"job.name must be text of the form .*, got: 'a\\nb'"),
+        ("job.name", "a\x00", "job.name must be text of the form"),
+        ("job.name", "a\n", "job.name must be text of the form"),
+        ("job.name", "\ud800", "job.name must be text of the form"),
+        ("region", "", "region must be text of the form"),
+        ("s3.uris.datasets", "http://lake/datasets/", "s3.uris.datasets must be text of the form s3://"),
+        ("s3.uris.more", "s3://lake/more/", "the key 'more' is unknown in s3.uris; allowed are raw, datasets"),
+        ("lustre.mount_path", "fsx", "lustre.mount_path must be text of the form /"),
+        ("cluster.metric_namespace", "AWS/EC2", "metric_namespace must be one of TrainingStorage, got: 'AWS/EC2'"),
+        ("cluster.engine", "p" * 10_000, "got: 'p{59}…$"),
+    ],
+    ids=lambda value: repr(value)[:40] if not isinstance(value, int) else "number",
+)
+def test_a_value_that_is_none_is_refused_by_place(
+    document: dict[str, Any], place: str, value: object, said: str
+) -> None:
+    *sections, last = place.split(".")
+    inner = document
+    for section in sections:
+        inner = inner[section]
+    inner[last] = value
+    with pytest.raises(ContractError, match=said) as error:
+        StorageContract.from_dict(document)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_a_folder_of_the_lake_that_is_missing_is_named(document: dict[str, Any]) -> None:
+    del document["s3"]["uris"]["logs"]
+    with pytest.raises(ContractError, match="the key 'logs' is missing in s3.uris; deploy the job again"):
+        StorageContract.from_dict(document)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[" * 100_000, "must be JSON of a few levels, got: text that is nested deeper"),
+        ('{"schema_version": ' + "[" * 100_000 + "]" * 100_000 + "}", "must be JSON of a few levels"),
+        ('{"schema_version": NaN}', "NaN is no number of JSON"),
+        ('{"schema_version": -Infinity}', "-Infinity is no number of JSON"),
+        ('{"schema_version": 1, "schema_version": 1}', "the key 'schema_version' stands twice in one object"),
+        ('{"schema_version": ' + "9" * 5000 + "}", "must be JSON, got text that is not: "),
+        ('{"schema_version": 1e999}', "schema_version must be a whole number, got: inf"),
+        ('{"schema_version": 2, "reader_version": "0.2.0\\nrm"}', "install the newest or newer"),
+    ],
+    ids=lambda text: text[:30],
+)
+def test_hostile_text_is_one_line(text: str, said: str) -> None:
+    with pytest.raises(ContractError, match=said) as error:
+        StorageContract.from_json(text)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_a_key_that_stands_twice_is_refused_wherever_it_stands(document: dict[str, Any]) -> None:
+    text = json.dumps(document).replace('"kept": ', '"kept": 7, "kept": ')
+    with pytest.raises(ContractError, match="the key 'kept' stands twice"):
+        StorageContract.from_json(text)
+
+
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.integers(min_value=2**60)
+    | st.floats()
+    | st.text()
+    | st.sampled_from(["", "/", "/a", "a/", "s3://a/b/", "http://a", "async", "default", "us-east-1"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(data=st.data(), name=st.sampled_from(sorted(JOBS)))
+def test_whatever_is_done_to_a_contract_it_reads_as_it_stands_or_is_refused_in_one_line(
+    data: st.DataObject, name: str
+) -> None:
+    changed = json.loads(json.dumps(of_job(JOBS[name])))
+    for _ in range(data.draw(st.integers(1, 3))):
+        inner = changed
+        while True:
+            key = data.draw(st.sampled_from(sorted(inner)) | st.text(max_size=5)) if inner else data.draw(st.text())
+            if not isinstance(inner.get(key), dict) or data.draw(st.integers(0, 4)) == 0:
+                break
+            inner = inner[key]
+        if key in inner and data.draw(st.integers(0, 3)) == 0:
+            del inner[key]
+        else:
+            inner[key] = data.draw(VALUES)
+    for read in (
+        lambda: StorageContract.from_dict(changed),
+        lambda: StorageContract.from_json(json.dumps(changed)),
+    ):
+        try:
+            found = read()
+        except ContractError as error:
+            assert len(str(error).splitlines()) == 1  # noqa: PT017 -- most examples raise, and none must
+        else:
+            assert dataclasses.asdict(found) == changed
 
 
 # ---- variables ----

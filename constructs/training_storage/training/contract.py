@@ -9,13 +9,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from typing import Final, Self
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import Final, NoReturn, Self
 
 SCHEMA_VERSION: Final = 1
 DEFAULT_PATH: Final = "/etc/training-storage/storage.json"
@@ -188,7 +189,7 @@ class StorageContract:
                 f"no storage contract at {str(file)!r}: run on a node of the job, or set {PATH_VARIABLE} to a file with"
                 " the value of the SSM parameter /training-storage/NAME/contract (NAME is the job's name or default)"
             ) from None
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:  # not UTF-8, or no path
             raise ContractError(
                 f"the storage contract {str(file)!r} must be a readable text file, got: {error}"
             ) from None
@@ -198,7 +199,9 @@ class StorageContract:
     def from_json(cls, text: str, *, source: str = "storage contract") -> Self:
         """Read a contract from its text; `source` names it in errors. Raises like `read`."""
         try:
-            values = json.loads(text)
+            values = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_once)
+        except RecursionError:
+            raise ContractError(f"{source} must be JSON of a few levels, got: text that is nested deeper") from None
         except ValueError as error:
             raise ContractError(f"{source} must be JSON, got text that is not: {error}") from None
         return cls.from_dict(values, source=source)
@@ -281,45 +284,158 @@ def _text(value: Any) -> str:  # noqa: ANN401 -- a JSON scalar
     return str(int(value) if whole else value)
 
 
+def _refuse_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no number of JSON")
+
+
+def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object whose keys stand once each: of two, every reader would choose its own."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {_shown(twice)} stands twice in one object")
+    return values
+
+
 def _check_version(values: Mapping[str, Any], source: str) -> None:
     version = values["schema_version"]
     if isinstance(version, bool) or not isinstance(version, int):
-        raise ContractError(f"{source}: schema_version must be a whole number, got: {version!r}")
+        raise ContractError(f"{source}: schema_version must be a whole number, got: {_shown(version)}")
     if version > SCHEMA_VERSION:
         needed = values.get("reader_version")
+        if not isinstance(needed, str) or not re.fullmatch(PATTERNS["reader_version"], needed):
+            needed = "the newest"
         raise ContractError(
             f"{source}: schema_version must be at most {SCHEMA_VERSION} for this version of training-storage, got:"
-            f" {version}; install {needed or 'the newest'} or newer (pip install --upgrade training-storage)"
+            f" {_shown(version)}; install {needed} or newer (pip install --upgrade training-storage)"
         )
     if version < SCHEMA_VERSION:
         raise ContractError(
-            f"{source}: schema_version must be {SCHEMA_VERSION}, got: {version}; deploy the job again with this version"
+            f"{source}: schema_version must be {SCHEMA_VERSION}, got: {_shown(version)}; deploy the job again with this"
+            " version"
         )
 
 
-# ---- reading: the annotations above say what each key holds -------------------------------------------------------
+_SHOWN_CHARACTERS = 60
+
+
+def _shown(value: object) -> str:
+    """Return a value for an error message: short and in one line, whatever it is."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a number of thousands of digits; a list nested as deeply
+        return f"a {type(value).__name__} that is too large to show"
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+
+
+# ---- what a value may be, as in storage_contract.schema.json: a test holds the two together -----------------------
+
+_NAME: Final = r"[a-z][a-z0-9-]{0,29}"
+_BUCKET: Final = r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]"
+_DIRECTORY_BUCKET: Final = r"[a-z0-9-]{3,63}--x-s3"
+_ZONE_ID: Final = r"[a-z]{2,6}[0-9](-[a-z]{3}[0-9]{1,2})?-az[1-9][0-9]?"
+_PATH: Final = r"/[A-Za-z0-9._/-]*"
+_CHECKPOINTS_URI: Final = rf"s3://[a-z0-9][a-z0-9-]{{1,68}}/checkpoints/{_NAME}/"
+
+#: Text by its place, as a pattern of the whole of it.
+PATTERNS: Final[Mapping[str, str]] = {
+    "reader_version": r"[0-9]+\.[0-9]+\.[0-9]+",
+    "job.name": _NAME,
+    "job.instance_type": r"[a-z][a-z0-9-]{0,15}\.[a-z0-9]{1,12}",
+    "region": r"[a-z]{2}(-[a-z]{2,12}){1,3}-[0-9]{1,2}",
+    "zone_id": _ZONE_ID,
+    "endpoint.url": r"https?://[a-z0-9.-]+(:[0-9]{1,5})?",
+    "s3.bucket": _BUCKET,
+    "s3.kms_key_arn": r"arn:aws(-[a-z]{2,6}){0,3}:kms:[a-z0-9-]{1,20}:[0-9]{12}:key/[A-Za-z0-9-]{1,40}",
+    **{f"s3.uris.{folder}": rf"s3://{_BUCKET}/{folder}/" for folder in ("raw", "datasets", "finetune", "models")},
+    **{f"s3.uris.{folder}": rf"s3://{_BUCKET}/{folder}/{_NAME}/" for folder in ("checkpoints", "logs", "evaluations")},
+    "lustre.file_system_id": r"fs-[0-9a-f]{1,17}",
+    "lustre.dns_name": r"fs-[0-9a-f]{17}\.fsx\.[a-z0-9-]{1,20}\.[a-z0-9.]{3,20}",
+    "lustre.mount_name": r"[A-Za-z0-9_-]{1,8}",
+    "lustre.mount_path": _PATH,
+    "lustre.version": r"2\.[0-9]{2}",
+    **{f"lustre.paths.{purpose}": rf"/[A-Za-z0-9._/-]*{purpose}/" for purpose in _PURPOSES["lustre"]},
+    "s3_express.bucket": _DIRECTORY_BUCKET,
+    "s3_express.zone_id": _ZONE_ID,
+    "s3_express.uris.datasets": rf"s3://{_DIRECTORY_BUCKET}/datasets/",
+    "s3_express.uris.checkpoints": rf"s3://{_DIRECTORY_BUCKET}/checkpoints/{_NAME}/",
+    "mountpoint.path": _PATH,
+    "mountpoint.bucket": _BUCKET,
+    "mountpoint.cache_path": _PATH,
+    "mountpoint.express_cache_bucket": _DIRECTORY_BUCKET,
+    "scratch.path": _PATH,
+    "loader.cache_path": _PATH,
+    "checkpoints.path": _PATH,
+    "checkpoints.uri": _CHECKPOINTS_URI,
+    "checkpoints.local_path": _PATH,
+    # A folder where the lake is one, as on a machine without a store.
+    "checkpoints.durable_uri": rf"({_CHECKPOINTS_URI}|{_PATH})",
+    "cluster.engine": r"[a-z][a-z0-9-]{1,15}",
+}
+#: Text that is one of a few words.
+CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+    "endpoint.addressing_style": ("auto", "path", "virtual"),
+    "endpoint.checksums": ("when_supported", "when_required"),
+    "checkpoints.mode": ("async", "sync"),
+    "cluster.metric_namespace": ("TrainingStorage",),
+}
+#: The least of each whole number.
+LEAST: Final[Mapping[str, int]] = {
+    "job.instances": 1,
+    "job.accelerators_per_instance": 1,
+    "lustre.efa_interfaces": 0,
+    "lustre.storage_capacity_gib": 1,
+    "lustre.servers": 1,
+    "mountpoint.cache_gib": 1,
+    "scratch.local_nvme_gb": 0,
+    "loader.workers_per_accelerator": 1,
+    "loader.prefetch_factor": 1,
+    "loader.part_size_mib": 8,
+    "checkpoints.kept": 1,
+    "checkpoints.durable_kept": 0,
+}
+#: Numbers that are more than 0.
+ABOVE_ZERO: Final = ("checkpoints.interval_minutes", "checkpoints.size_gib", "checkpoints.durable_interval_minutes")
+#: The most of every number: 2^53 - 1, up to which JSON readers agree on each whole number.
+MOST: Final = 2**53 - 1
+#: Purposes that must be there.
+NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
+    "s3.uris": _PURPOSES["s3"],
+    "lustre.paths": ("logs", "evaluations"),
+    "s3_express.uris": (),
+}
+
+
+# ---- reading: the annotations above say what kind each key holds --------------------------------------------------
 
 
 def _object(kind: type, values: object, source: str, place: str) -> Any:  # noqa: ANN401 -- a dataclass of this module
-    inside = f" in {place}" if place else ""
     if not isinstance(values, dict):
-        raise ContractError(f"{source}: {place} must be an object, got: {values!r}")
+        raise ContractError(f"{source}: {place} must be an object, got: {_shown(values)}")
     fields = {field.name: str(field.type) for field in dataclasses.fields(kind)}
-    missing = [name for name in fields if name not in values]
-    if missing:
-        raise ContractError(f"{source}: the key {missing[0]!r} is missing{inside}; deploy the job again")
-    unknown = [name for name in values if name not in fields]
-    if unknown:
-        raise ContractError(
-            f"{source}: the key {unknown[0]!r} is unknown{inside}; allowed are {', '.join(fields)}. Leave the file as"
-            " it was deployed"
-        )
+    _check_keys(values, fields, fields, source, place)
     return kind(
         **{
             name: _value(annotation, values[name], source, f"{place}.{name}" if place else name)
             for name, annotation in fields.items()
         }
     )
+
+
+def _check_keys(
+    values: Mapping[str, Any], needed: Iterable[str], allowed: Iterable[str], source: str, place: str
+) -> None:
+    inside = f" in {place}" if place else ""
+    for name in needed:
+        if name not in values:
+            raise ContractError(f"{source}: the key {name!r} is missing{inside}; deploy the job again")
+    for name in values:
+        if name not in allowed:
+            raise ContractError(
+                f"{source}: the key {_shown(name)} is unknown{inside}; allowed are {', '.join(allowed)}. Leave the"
+                " file as it was deployed"
+            )
 
 
 _PLAIN: Final[Mapping[str, tuple[type, ...]]] = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
@@ -330,12 +446,43 @@ def _value(annotation: str, value: Any, source: str, place: str) -> Any:  # noqa
     if annotation.endswith(" | None"):
         return None if value is None else _value(annotation[: -len(" | None")], value, source, place)
     if annotation == "Mapping[str, str]":
-        if isinstance(value, dict) and all(isinstance(item, str) for item in value.values()):
-            return dict(value)
-        raise ContractError(f"{source}: {place} must be an object of texts, got: {value!r}")
+        return _places(value, source, place)
     if annotation not in _PLAIN:
         return _object(globals()[annotation], value, source, place)
     of_kind = isinstance(value, _PLAIN[annotation]) and isinstance(value, bool) == (annotation == "bool")
     if not of_kind:
-        raise ContractError(f"{source}: {place} must be {_WORDS[annotation]}, got: {value!r}")
+        raise ContractError(f"{source}: {place} must be {_WORDS[annotation]}, got: {_shown(value)}")
+    if place != "schema_version" and not _is_allowed(place, value):
+        raise ContractError(f"{source}: {place} must be {_allowed(place)}, got: {_shown(value)}")
     return float(value) if annotation == "float" else value
+
+
+def _places(values: object, source: str, place: str) -> dict[str, str]:
+    """Return paths or URIs by purpose."""
+    if not isinstance(values, dict) or not all(isinstance(item, str) for item in values.values()):
+        raise ContractError(f"{source}: {place} must be an object of texts, got: {_shown(values)}")
+    _check_keys(values, NEEDED[place], _PURPOSES[place.split(".", maxsplit=1)[0]], source, place)
+    if not values:
+        raise ContractError(f"{source}: {place} must name a place, got: none")
+    return {purpose: _value("str", value, source, f"{place}.{purpose}") for purpose, value in values.items()}
+
+
+def _is_allowed(place: str, value: Any) -> bool:  # noqa: ANN401 -- a JSON scalar of the right kind
+    if place in PATTERNS:
+        return re.fullmatch(PATTERNS[place], value) is not None
+    if place in CHOICES:
+        return value in CHOICES[place]
+    if place in LEAST:
+        return bool(LEAST[place] <= value <= MOST)
+    # NaN is in no range.
+    return isinstance(value, bool) or bool(0 < value <= MOST)
+
+
+def _allowed(place: str) -> str:
+    if place in PATTERNS:
+        return f"text of the form {PATTERNS[place]}"
+    if place in CHOICES:
+        return f"one of {', '.join(CHOICES[place])}"
+    if place in LEAST:
+        return f"a whole number from {LEAST[place]} to {MOST}"
+    return f"a number above 0, at most {MOST}"
