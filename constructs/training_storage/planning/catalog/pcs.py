@@ -17,12 +17,13 @@ class Pcs:
     """What AWS PCS accepts.
 
     `sizes` maps a cluster size to the nodes it may have, login nodes included, smallest first. `idle_seconds` is how
-    long a node may be idle before PCS ends it; `node_groups_maximum` counts the login node's.
+    long a node may be idle before PCS ends it; of `slurm_versions` the PCS-ready images are
+    known to have `slurm_image_versions`; `node_groups_maximum` counts the login node's.
     """
 
     sizes: Mapping[str, int]
     slurm_versions: tuple[str, ...]
-    slurm_default_version: str
+    slurm_image_versions: tuple[str, ...]
     name_characters_minimum: int
     name_characters_maximum: int
     idle_seconds: int
@@ -31,6 +32,11 @@ class Pcs:
     login_instance_types: Mapping[str, str]
     network_interfaces_maximum: int
     node_groups_maximum: int
+
+    @property
+    def slurm_default_version(self) -> str:
+        """The newest version that the API takes and the PCS-ready images are known to have."""
+        return max(set(self.slurm_versions) & set(self.slurm_image_versions))
 
     @property
     def instances_maximum(self) -> int:
@@ -50,7 +56,7 @@ def pcs() -> Pcs:
     return Pcs(
         sizes=dict(sorted(sizes.items(), key=lambda item: item[1])),
         slurm_versions=tuple(data["slurm"]["versions"]),
-        slurm_default_version=data["slurm"]["default_version"],
+        slurm_image_versions=tuple(data["slurm"]["image_versions"]),
         name_characters_minimum=data["names"]["characters_minimum"],
         name_characters_maximum=data["names"]["characters_maximum"],
         idle_seconds=data["idle"]["seconds"],
