@@ -72,6 +72,7 @@ class Node:
         # As the kit asks whether the image has it.
         (self.bin / "mount.lustre").symlink_to(COMMANDS / "wall")
         (self.bin / "python3").symlink_to(Path(sys.executable).resolve())
+        (self.fake / "python").symlink_to(Path(sys.executable).resolve())
         self.contract = contract(instances=256)
         self.install_options = {"engine": "pcs", "role": "compute", "purchase": "on-demand"}
         self.state(
@@ -89,6 +90,7 @@ class Node:
             calls="",
             modules=f"{KERNEL} lustre 2.15.6\n{KERNEL} kefalnd 2.15.6",
             slurm="IDLE+CLOUD\n",
+            comment="",
         )
         self.state(
             **{
@@ -98,6 +100,7 @@ class Node:
                 "messages-tcp": "5",
                 "mount-refusals": "0",
                 "mount-s3-refusals": "0",
+                "instance-id": "i-0123456789abcdef0",
                 "read-only": "",
                 "modules-in-repository": "",
                 "signed-by": "8AEFE705EBE329C0948C75A66F1C3B3AEF4B030B",
@@ -111,8 +114,10 @@ class Node:
         # PCS keeps Slurm outside PATH, here in two versions; slurmd is of the first.
         for version in ("slurm-25.05", "slurm-25.11"):
             folder = self.root / "opt/aws/pcs/scheduler" / version / "bin"
-            folder.mkdir(parents=True)
-        (self.root / "opt/aws/pcs/scheduler/slurm-25.05/bin/scontrol").symlink_to(COMMANDS / "scontrol")
+            folder.mkdir(parents=True, mode=0o755)
+        scontrol = self.root / "opt/aws/pcs/scheduler/slurm-25.05/bin/scontrol"
+        shutil.copyfile(COMMANDS / "scontrol", scontrol)
+        scontrol.chmod(0o755)
         self.start_slurmd()
 
     @classmethod
@@ -122,6 +127,12 @@ class Node:
         node.root, node.fake, node.bin = (folder / name for name in ("root", "fake", "bin"))
         for name in ("root", "fake", "bin"):
             shutil.copytree(getattr(other, name), folder / name, symlinks=True)
+        # The process of slurmd names its program with the node's folder.
+        for process in (node.root / "proc").glob("[0-9]*"):
+            exe = process / "exe"
+            target = str(exe.readlink())
+            exe.unlink()
+            exe.symlink_to(target.replace(str(other.root), str(node.root)))
         for file in ("mounts", "striped"):
             text = (node.fake / file).read_text(encoding="utf-8")
             (node.fake / file).write_text(text.replace(str(other.root), str(node.root)), encoding="utf-8")
@@ -162,9 +173,19 @@ class Node:
         self.efa(devices)
 
     def start_slurmd(self) -> None:
-        process = self.root / "proc/4242"
+        self.process(4242, "/opt/aws/pcs/scheduler/slurm-25.05/sbin/slurmd")
+
+    def process(self, number: int, executable: str) -> None:
+        process = self.root / f"proc/{number}"
         process.mkdir(parents=True)
-        (process / "exe").symlink_to(self.root / "opt/aws/pcs/scheduler/slurm-25.05/sbin/slurmd")
+        (process / "exe").symlink_to(f"{self.root}{executable}")
+
+    def stand_in(self, command: str, script: str) -> None:
+        """Replace a command of this node alone."""
+        file = self.bin / command
+        file.unlink(missing_ok=True)
+        file.write_text(f"#!/bin/bash\n{script}\n", encoding="utf-8")
+        file.chmod(0o755)
 
     def stop_slurmd(self) -> None:
         (self.root / "proc/4242/exe").unlink()
@@ -180,9 +201,14 @@ class Node:
             "LC_ALL": "C",
         }
 
-    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["/bin/bash", *command], env=self.environment, capture_output=True, text=True, check=False, timeout=60
+            ["/bin/bash", *command],
+            env=self.environment | variables,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
         )
 
     def install(self, **options: str) -> subprocess.CompletedProcess[str]:
@@ -207,8 +233,8 @@ class Node:
     def check(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return self.script("check", *arguments)
 
-    def ready(self) -> subprocess.CompletedProcess[str]:
-        return self.run(str(self.root / "usr/local/bin/training-storage-ready"))
+    def ready(self, **variables: str) -> subprocess.CompletedProcess[str]:
+        return self.run(str(self.root / "usr/local/bin/training-storage-ready"), **variables)
 
     def calls(self, command: str = "") -> list[str]:
         lines = (self.fake / "calls").read_text(encoding="utf-8").splitlines()

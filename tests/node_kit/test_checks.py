@@ -11,6 +11,7 @@ import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.node_kit.conftest import Node
 
@@ -43,6 +44,17 @@ def fewer_efa(node: Node) -> None:
 def unreadable_contract(node: Node) -> None:
     (node.fake / "contract").unlink()
     assert node.script("contract").returncode == 1
+
+
+def read_only(node: Node) -> None:
+    # The checks write through a program of the kit's, as whoever runs the tests may write everywhere.
+    node.stand_in(
+        "python3",
+        'while read -r path; do if [[ -n "$path" && "$3" != /*/fsx && "$*" == *probe.py*"$path"* ]]; then\n'
+        """  printf "[Errno 30] Read-only file system: '%s'\\n" "$3" >&2; exit 1\n"""
+        'fi; done <"$FAKE/read-only"\nexec "$FAKE/python" "$@"',
+    )
+    node.state(**{"read-only": "/fsx/"})
 
 
 def lost_lake(node: Node) -> None:
@@ -78,7 +90,7 @@ FAULTS: dict[str, tuple[Callable[[Node], object], str, str]] = {
         "mounted",
         "/fsx is mounted without flock",
     ),
-    "read-only": (lambda node: node.state(**{"read-only": "/fsx/"}), "writable", "/fsx/checkpoints is not writable"),
+    "read-only": (read_only, "writable", "/fsx/checkpoints is not writable"),
     "file system full": (lambda node: node.state(full="/fsx"), "free-space", "/fsx is full: 99 % of its bytes"),
     "EFA counters flat": (
         lambda node: node.state(**{"data-goes-over": "tcp"}),
@@ -94,11 +106,6 @@ FAULTS: dict[str, tuple[Callable[[Node], object], str, str]] = {
     "lake not mounted": (lambda node: node.unmount("/mnt/lake"), "mountpoint", "/mnt/lake is not mounted"),
     "lake writable": (lambda node: remount(node, "/mnt/lake", "|ro,", "|rw,"), "mountpoint", "is not read-only"),
     "lake unreadable": (lost_lake, "mountpoint", "/mnt/lake cannot be listed"),
-    "cache full": (
-        lambda node: node.state(full="/scratch"),
-        "cache",
-        "the disk under /scratch/mountpoint is full: 99 %",
-    ),
     "parameters lost": (
         lambda node: node.state(parameters="osc.*OST*.max_rpcs_in_flight=8"),
         "tuning",
@@ -134,10 +141,27 @@ def test_a_fault_fails_its_check_only_and_drains_the_node_with_the_reason(health
 
 
 def test_every_check_has_a_fault_here() -> None:
-    assert {check for _, check, _ in FAULTS.values()} == set(CHECKS)
+    assert {check for _, check, _ in FAULTS.values()} == set(CHECKS) - {"cache"}
 
 
-@pytest.mark.parametrize("fault", ["not mounted", "read-only", "cache full"])
+def test_a_full_scratch_is_said_and_sent_but_drains_no_node(healthy: Node) -> None:
+    # One user can fill it.
+    healthy.state(full="/scratch")
+    run = healthy.check()
+    assert run.returncode == 0
+    assert "cache: FAILED, which drains no node: the disk under /scratch/mountpoint is full: 99 %" in run.stderr
+    assert healthy.failed_checks == ["cache"]
+    assert healthy.metrics[0]["Value"] == 0
+    assert healthy.calls("scontrol") == []
+    ready = healthy.ready()
+    assert ready.returncode == 0
+    assert "ready all the same: cache: the disk under /scratch/mountpoint is full" in ready.stderr
+    healthy.state(full="")
+    assert healthy.check("--quick").returncode == 0
+    assert healthy.ready().stderr == ""
+
+
+@pytest.mark.parametrize("fault", ["not mounted", "read-only", "file system full"])
 def test_a_passing_run_after_the_repair_undrains(healthy: Node, fault: str) -> None:
     before = {name: (healthy.fake / name).read_text(encoding="utf-8") for name in ("mounts", "read-only", "full")}
     FAULTS[fault][0](healthy)
@@ -170,9 +194,91 @@ def test_metrics_have_the_dimensions_that_alarms_watch(healthy: Node) -> None:
 
 
 def test_the_timer_moves_no_data(healthy: Node) -> None:
-    healthy.state(**{"data-goes-over": "tcp"})
     assert healthy.check("--quick").returncode == 0
     assert healthy.calls("dd") == []
+
+
+def test_only_a_full_run_clears_what_a_full_run_found(healthy: Node) -> None:
+    healthy.state(**{"data-goes-over": "tcp"})
+    assert healthy.check().returncode == 1
+    healthy.state(**{"data-goes-over": "efa"})
+    for _ in range(2):
+        run = healthy.check("--quick")
+        assert run.returncode == 1
+        assert "efa-used: FAILED: 64 MiB written and read moved 4 messages over EFA" in run.stderr
+        assert healthy.failed_checks == ["efa-used"]
+        assert healthy.metrics[0]["Value"] == 1
+        assert healthy.slurm[1].startswith("training-storage: efa-used: ")
+        assert "efa-used" in healthy.ready().stderr
+    assert len(healthy.calls("dd")) == 2
+    assert healthy.check().returncode == 0
+    assert healthy.slurm == ("IDLE+CLOUD", "")
+    assert healthy.ready().returncode == 0
+    assert healthy.check("--quick").returncode == 0
+
+
+def test_a_failure_outlives_another_one_that_hides_it(healthy: Node) -> None:
+    mounts = (healthy.fake / "mounts").read_text(encoding="utf-8").rstrip()
+    healthy.state(**{"data-goes-over": "tcp"})
+    healthy.check()
+    healthy.unmount("/fsx")
+    healthy.check("--quick")
+    assert healthy.failed_checks == ["mounted"]
+    healthy.state(mounts=mounts)
+    assert healthy.check("--quick").returncode == 1
+    assert healthy.failed_checks == ["efa-used"]
+
+
+def test_what_a_full_run_could_not_check_is_checked_before_the_node_is_ready(healthy: Node) -> None:
+    mounts = (healthy.fake / "mounts").read_text(encoding="utf-8").rstrip()
+    healthy.unmount("/fsx")
+    healthy.check()
+    healthy.state(mounts=mounts, **{"data-goes-over": "tcp"})
+    assert healthy.check("--quick").returncode == 1
+    assert healthy.failed_checks == ["efa-used"]
+
+
+def probes(node: Node) -> list[Path]:
+    return [path for path in (node.root / "fsx").rglob(".training-storage-check*") if path.is_file()]
+
+
+def test_what_others_put_into_an_open_folder_neither_fails_a_check_nor_is_followed(healthy: Node) -> None:
+    folder = healthy.root / "fsx/checkpoints"
+    victim = healthy.file("etc/victim", "precious")
+    # All that others can know: the names of the past, and of the node.
+    for name in (".training-storage-check.ip-10-0-0-7", ".training-storage-check", ".training-storage-check.new"):
+        (folder / name).mkdir()
+        (folder.parent / name).symlink_to(victim)
+    assert healthy.check().returncode == 0
+    assert victim.read_text(encoding="utf-8") == "precious"
+    assert probes(healthy) == [path for path in probes(healthy) if path.is_symlink()]
+
+
+def test_names_of_probe_files_are_never_the_same(healthy: Node) -> None:
+    healthy.stand_in("dd", f'ls -A {healthy.root}/fsx >>"$FAKE/seen"; exit 1')
+    for _ in range(2):
+        healthy.check()
+    names = {
+        name for name in (healthy.fake / "seen").read_text(encoding="utf-8").split() if name.startswith(".training")
+    }
+    assert len(names) == 2
+
+
+@pytest.mark.parametrize("kind", ["file", "symlink", "directory", "gone"])
+def test_what_a_crash_left_is_removed_if_it_is_still_ours(healthy: Node, kind: str) -> None:
+    victim = healthy.file("etc/victim", "precious")
+    left = healthy.root / "fsx/checkpoints/.training-storage-check.ip-10-0-0-7.0123"
+    healthy.file("var/lib/training-storage/probe-writable", f"{left.name}\n")
+    if kind == "file":
+        left.touch()
+    elif kind == "symlink":
+        left.symlink_to(victim)
+    elif kind == "directory":
+        left.mkdir()
+    assert healthy.check("--quick").returncode == 0
+    assert os.path.lexists(left) == (kind in {"symlink", "directory"})
+    assert victim.read_text(encoding="utf-8") == "precious"
+    assert not (healthy.root / "var/lib/training-storage/probe-writable").exists()
 
 
 def test_the_probe_file_goes_even_if_the_check_fails(healthy: Node) -> None:
@@ -189,7 +295,7 @@ def test_a_node_that_slurm_does_not_know_yet_is_drained_as_soon_as_it_does(healt
     assert run.returncode == 1
     assert "slurmd does not run yet" in run.stderr
     assert healthy.calls("systemctl") == ["systemctl restart --no-block training-storage-drain.service"]
-    assert healthy.script("drain").returncode == 1
+    assert healthy.script("drain").returncode == 75
     healthy.start_slurmd()
     assert healthy.script("drain").returncode == 0
     assert "DRAIN" in healthy.slurm[0]
@@ -209,7 +315,7 @@ def test_a_drain_of_somebody_else_stays_as_it_is(healthy: Node) -> None:
 
 
 def test_a_drain_that_somebody_took_over_stays(healthy: Node) -> None:
-    healthy.state(full="/scratch")
+    healthy.state(full="/fsx")
     healthy.check()
     healthy.state(slurm="IDLE+CLOUD+DRAIN\nkeep for the post-mortem", full="")
     assert healthy.check().returncode == 0
@@ -217,7 +323,7 @@ def test_a_drain_that_somebody_took_over_stays(healthy: Node) -> None:
 
 
 def test_a_second_failing_run_does_not_drain_again(healthy: Node) -> None:
-    healthy.state(full="/scratch")
+    healthy.state(full="/fsx")
     healthy.check()
     healthy.forget_calls()
     healthy.check()
@@ -225,7 +331,7 @@ def test_a_second_failing_run_does_not_drain_again(healthy: Node) -> None:
 
 
 def test_another_fault_gives_another_reason(healthy: Node) -> None:
-    healthy.state(full="/scratch")
+    healthy.state(parameters="osc.*OST*.max_rpcs_in_flight=8")
     healthy.check()
     healthy.state(full="/fsx")
     healthy.check()
@@ -312,11 +418,11 @@ def test_hooks_of_an_own_scheduler_hear_of_faults_and_repairs(node: Node) -> Non
             hook.chmod(0o755)
     assert node.install(engine="ec2").returncode == 0
     assert not said.exists()
-    node.state(full="/scratch")
+    node.state(full="/fsx")
     assert node.check().returncode == 1
     unhealthy = node.root / "run/training-storage/unhealthy"
-    assert unhealthy.read_text(encoding="utf-8").startswith("cache: the disk under /scratch/mountpoint is full")
-    assert said.read_text(encoding="utf-8").startswith("drain|training-storage: cache: the disk under")
+    assert unhealthy.read_text(encoding="utf-8").startswith("free-space: /fsx is full")
+    assert said.read_text(encoding="utf-8").startswith("drain|training-storage: free-space: /fsx")
     node.state(full="")
     assert node.check().returncode == 0
     assert said.read_text(encoding="utf-8").endswith("undrain|")
@@ -328,7 +434,7 @@ def test_a_hook_that_fails_is_a_failed_run(node: Node) -> None:
     hook = node.file("etc/training-storage/drain.d/hook", "#!/bin/sh\nexit 3\n")
     hook.chmod(0o755)
     node.install(engine="ec2")
-    node.state(full="/scratch")
+    node.state(full="/fsx")
     run = node.check()
     assert "the node could not be drained or undrained" in run.stderr
     assert "drain.d/hook drain failed" in run.stderr

@@ -383,7 +383,7 @@ def test_ubuntu_installs_mountpoint_only_with_its_signature(node: Node, key: str
     [
         ({"schema_version": 2}, "schema_version must be 1, got: 2"),
         ({"scratch": {}}, "the contract lacks: scratch.path"),
-        ({"scratch": {"path": "/"}}, "scratch.path must be an absolute folder, got: /"),
+        ({"scratch": {"path": "/"}}, "scratch.path must be a folder at or below /fsx or /scratch, or below /mnt"),
     ],
 )
 def test_a_contract_that_cannot_be_used_says_why_and_drains(node: Node, change: dict[str, object], reason: str) -> None:
@@ -422,22 +422,80 @@ def test_an_image_without_the_aws_cli_is_refused(node: Node) -> None:
     assert "this image has no aws, which the kit needs" in node.install().stderr
 
 
-@pytest.mark.parametrize(("minutes", "told"), [(61, False), (59, True), (20, True)])
-def test_the_end_of_a_capacity_block_is_told_an_hour_before_it_once(node: Node, minutes: int, told: bool) -> None:
-    end = datetime.now(tz=UTC) + timedelta(minutes=minutes)
-    later = end + timedelta(days=1)
+BLOCKS = {"capacity_reservations": "cr-0123456789abcdef0", "block_end_minutes": "30"}
+
+
+def install_in_block(node: Node, end: datetime, **options: str) -> None:
     node.state(units="")
-    node.install(purchase="capacity-block", capacity_reservations="cr-0123456789abcdef0 cr-0fedcba9876543210")
+    node.install(purchase="capacity-block", **(BLOCKS | options))
+    lines = [f"{id}\t{end.isoformat()}" for id in (BLOCKS | options)["capacity_reservations"].split()]
+    node.state(**{"block-ends": "\n".join(lines)})
+
+
+@pytest.mark.parametrize("before_end", [30, 60])
+@pytest.mark.parametrize(("minutes", "told"), [(31, False), (29, True), (-5, True)])
+def test_everybody_is_told_half_an_hour_before_ec2_terminates_once(
+    node: Node, before_end: int, minutes: int, told: bool
+) -> None:
+    end = datetime.now(tz=UTC) + timedelta(minutes=before_end + minutes)
+    install_in_block(node, end, block_end_minutes=str(before_end))
     assert "systemctl enable --quiet --now training-storage-capacity-block.timer" in node.calls("systemctl")
-    node.state(**{"block-ends": f"{later.isoformat()}\t{end.isoformat()}"})
     for _ in range(2):
         run = node.script("capacity-block")
         assert run.returncode == 0, run.stderr
     assert len(node.calls("wall")) == told
-    if told:
-        termination = (end - timedelta(minutes=30)).strftime("%H:%M UTC")
-        assert f"terminates its instances from {termination} on" in node.calls("wall")[0]
-    assert "--capacity-reservation-ids cr-0123456789abcdef0 cr-0fedcba9876543210" in node.calls("aws ec2")[0]
+    termination = (end - timedelta(minutes=before_end)).strftime("%H:%M UTC")
+    message = (
+        f"The Capacity Block cr-0123456789abcdef0 ends at {end:%Y-%m-%d %H:%M} UTC. EC2 terminates its instances from"
+        f" {termination} on: write the last checkpoint before that."
+    )
+    assert node.calls("wall") == [f"wall {message}"] * told
+    assert (node.fake / "comment").read_text(encoding="utf-8").strip() == (message if told else "")
+    # A job learns it at any time.
+    assert f"training-storage: {message}\n" in node.ready().stderr
+    (asked,) = {call for call in node.calls("aws ec2") if "describe" in call}
+    assert "--capacity-reservation-ids cr-0123456789abcdef0 --query" in asked
+
+
+def test_a_login_node_tells_its_users_of_every_block(node: Node) -> None:
+    end = datetime.now(tz=UTC) + timedelta(minutes=45)
+    ids = "cr-0123456789abcdef0 cr-0fedcba9876543210"
+    install_in_block(node, end, capacity_reservations=ids, role="login")
+    assert node.script("capacity-block").returncode == 0
+    assert [call.split()[4] for call in node.calls("wall")] == ids.split()
+    assert f"--capacity-reservation-ids {ids} --query" in node.calls("aws ec2")[0]
+    assert node.calls("scontrol") == []
+
+
+def test_a_block_that_has_ended_leaves_no_notice(node: Node) -> None:
+    install_in_block(node, datetime.now(tz=UTC) + timedelta(minutes=45))
+    assert node.script("capacity-block").returncode == 0
+    node.state(**{"block-ends": ""})
+    assert node.script("capacity-block").returncode == 0
+    assert "Capacity Block" not in node.ready().stderr
+
+
+def test_users_are_told_even_if_slurm_is_not_there(node: Node) -> None:
+    install_in_block(node, datetime.now(tz=UTC) + timedelta(minutes=45))
+    node.stop_slurmd()
+    run = node.script("capacity-block")
+    assert run.returncode == 0
+    assert "the engine could not be told" in run.stderr
+    assert len(node.calls("wall")) == 1
+    assert "Capacity Block" in node.ready().stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"block_end_minutes": "30"}, "--capacity-reservations must name the Capacity Blocks"),
+        ({"capacity_reservations": "cr-0123456789abcdef0"}, "--block-end-minutes must be a whole number from 1, got: "),
+    ],
+)
+def test_a_capacity_block_needs_its_id_and_its_minutes(node: Node, options: dict[str, str], message: str) -> None:
+    run = node.install(purchase="capacity-block", **options)
+    assert run.returncode == 1
+    assert message in run.stderr
 
 
 def test_other_purchases_ask_for_no_capacity_block(healthy: Node) -> None:

@@ -17,7 +17,8 @@ from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from training_storage.acknowledgements import acknowledge_wildcards
-from training_storage.validation import require_match, require_one_of
+from training_storage.planning.catalog.capacity_blocks import capacity_blocks
+from training_storage.validation import ConstructError, require_integer, require_match, require_one_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,6 +50,9 @@ class NodeKit(Construct):
         How a node is drained: one of `NodeKit.engines()`.
     purchase
         on-demand, spot or capacity-block; nodes of a Capacity Block say when it ends.
+    block_end_minutes
+        How long before the end of a Capacity Block EC2 terminates its instances; the catalog's `end_minutes` if none is
+        given, which is that of instances. Nodes of UltraServers need `ultraserver_end_minutes`.
 
     Attributes
     ----------
@@ -73,6 +77,7 @@ class NodeKit(Construct):
         job_name: str,
         engine: str,
         purchase: str,
+        block_end_minutes: int | None = None,
     ) -> None:
         require_one_of(engine, self.engines(), what="engine of the node kit")
         require_one_of(purchase, _PURCHASES, what="purchase")
@@ -82,10 +87,13 @@ class NodeKit(Construct):
             what="job_name",
             allowed="a lowercase letter, then at most 29 lowercase letters, digits or hyphens",
         )
+        if block_end_minutes is not None:
+            require_integer(block_end_minutes, what="block_end_minutes", minimum=1)
         super().__init__(scope, id)
         self.job_name = job_name
         self.engine = engine
         self.purchase = purchase
+        self.block_end_minutes = capacity_blocks().end_minutes if block_end_minutes is None else block_end_minutes
         if isinstance(contract_parameter, str):
             self._parameter_name = contract_parameter
             self._parameter_arn = Stack.of(self).format_arn(
@@ -110,7 +118,8 @@ class NodeKit(Construct):
     def commands(self, *, role: str, capacity_reservation_ids: Sequence[str] = ()) -> list[str]:
         """Return shell lines for user data that install the kit and set the storage up.
 
-        They end the script that holds them when one fails, so they belong at its end or into a script of their own.
+        They end the script that holds them when one fails, so they belong at its end or into a script of their own. A
+        kit that cannot be installed is told as a failed check named `install`.
         The image must have bash, Python 3.9 or newer and version 2 of the AWS CLI.
 
         Parameters
@@ -118,7 +127,13 @@ class NodeKit(Construct):
         role
             compute; or login, which mounts over TCP, only reports, and is never drained.
         capacity_reservation_ids
-            Capacity Blocks that these nodes start in. Without, those of the node's instance type are looked at.
+            Capacity Blocks that these nodes start in; those of all nodes for the login node. Needed for purchase
+            capacity-block.
+
+        Raises
+        ------
+        ConstructError
+            For a role that is none, and for nodes of a Capacity Block without its id.
         """
         require_one_of(role, _ROLES, what="role")
         options = {
@@ -129,8 +144,14 @@ class NodeKit(Construct):
             "role": role,
             "purchase": self.purchase,
         }
-        if capacity_reservation_ids:
+        if self.purchase == "capacity-block":
+            if not capacity_reservation_ids:
+                raise ConstructError(
+                    f"capacity_reservation_ids must name the Capacity Blocks of {role} nodes for purchase"
+                    " capacity-block, got: none"
+                )
             options["capacity-reservations"] = " ".join(capacity_reservation_ids)
+            options["block-end-minutes"] = str(self.block_end_minutes)
         arguments = " ".join(f"--{name} {shlex.quote(value)}" for name, value in options.items())
         # The network of a new node may not be up: the CLI tries for some minutes.
         download = (
@@ -139,11 +160,50 @@ class NodeKit(Construct):
         )
         return [
             "set -euo pipefail",
+            *self._tell_failure(role),
             'training_storage_kit="$(mktemp --directory)"',
             f'{download} "$training_storage_kit/kit.zip"',
             # Not unzip, which images may lack.
             'python3 -m zipfile -e "$training_storage_kit/kit.zip" "$training_storage_kit/kit"',
             f'bash "$training_storage_kit/kit/install.sh" {arguments}',
+            "trap - EXIT",
+        ]
+
+    def _tell_failure(self, role: str) -> list[str]:
+        """Return shell lines that say that the kit could not be installed: nothing of it may be there to do so.
+
+        One step that fails does not keep the others from being tried. What a run of the checks has said stays.
+        """
+        dimension = f'{{"Name":"Job","Value":"{self.job_name}"}}'
+        datum = f'{{"MetricName":"{METRIC_NAME}","Value":1,"Dimensions":['
+        metrics = f'[{datum}{dimension}]}},{datum}{dimension},{{"Name":"Check","Value":"install"}}]}}]'
+        send = (
+            f"aws cloudwatch put-metric-data --region {shlex.quote(Stack.of(self).region)}"
+            f" --namespace {METRIC_NAMESPACE} --metric-data {shlex.quote(metrics)}"
+        )
+        hooks = (
+            '  for hook in "${KIT_ROOT:-}"/etc/training-storage/drain.d/*; do',
+            '    if [ -f "$hook" ] && [ -x "$hook" ]; then "$hook" drain "training-storage: $reason"; fi',
+            "  done",
+            # So that the kit undrains the node once it could be installed by hand.
+            '  printf "training-storage: %s\\n" "$reason" >"${KIT_ROOT:-}/var/lib/training-storage/drained"',
+        )
+        return [
+            "training_storage_not_installed() {",
+            "  status=$?",
+            "  set +e",
+            '  run="${KIT_ROOT:-}/run/training-storage"',
+            '  if [ "$status" -eq 0 ] || [ -e "$run/unhealthy" ]; then exit "$status"; fi',
+            '  reason="install: the node kit could not be installed (exit $status): see the log of user data"',
+            '  echo "training-storage: not ready: $reason" >&2',
+            '  mkdir -p "$run" "${KIT_ROOT:-}/var/lib/training-storage"',
+            '  echo "$reason" >"$run/unhealthy"',
+            '  rm -f "$run/ready"',
+            *(hooks if role == "compute" else ()),
+            f"  timeout 120 {send}",
+            '  exit "$status"',
+            "}",
+            "trap training_storage_not_installed EXIT",
         ]
 
     def grant(self, grantee: iam.IGrantable) -> iam.Grant:

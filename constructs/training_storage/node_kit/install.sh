@@ -8,8 +8,8 @@ source "${kit}/lib/common.sh"
 umask 022
 
 usage="install.sh --parameter NAME --region REGION --job JOB --engine ENGINE --role compute|login --purchase PURCHASE
-  [--capacity-reservations 'ID ID']"
-parameter="" region="" job="" engine="" role="" purchase="" reservations=""
+  [--capacity-reservations 'ID ID' --block-end-minutes MINUTES]"
+parameter="" region="" job="" engine="" role="" purchase="" reservations="" block_end_minutes=""
 while (($# > 0)); do
   (($# > 1)) || fail "$1 needs a value: ${usage}"
   case "$1" in
@@ -20,6 +20,7 @@ while (($# > 0)); do
     --role) role="$2" ;;
     --purchase) purchase="$2" ;;
     --capacity-reservations) reservations="$2" ;;
+    --block-end-minutes) block_end_minutes="$2" ;;
     *) fail "unknown option $1: ${usage}" ;;
   esac
   shift 2
@@ -29,6 +30,11 @@ for value in "$parameter" "$region" "$job" "$engine" "$role" "$purchase"; do
 done
 [[ "$role" == compute || "$role" == login ]] || fail "--role must be compute or login, got: ${role}"
 [[ -e "${kit}/engines/${engine}.sh" ]] || fail "--engine must be one of $(cd "${kit}/engines" && printf '%s ' *.sh | sed 's/\.sh//g'), got: ${engine}"
+if [[ "$purchase" == capacity-block ]]; then
+  [[ -n "$reservations" ]] || fail "--capacity-reservations must name the Capacity Blocks: ${usage}"
+  [[ "$block_end_minutes" =~ ^[1-9][0-9]*$ ]] ||
+    fail "--block-end-minutes must be a whole number from 1, got: ${block_end_minutes}"
+fi
 for tool in aws python3 systemctl findmnt lsblk; do
   command -v "$tool" >/dev/null || fail "this image has no ${tool}, which the kit needs"
 done
@@ -55,7 +61,8 @@ copy checks 0755 "${KIT_HOME}/checks"
 copy samples 0755 "${KIT_ROOT}/usr/local/share/training-storage"
 put_file "${KIT_ROOT}/usr/local/bin/training-storage-ready" 0755 <"${kit}/scripts/ready.sh" >/dev/null
 printf '%s=%q\n' KIT_PARAMETER "$parameter" KIT_REGION "$region" KIT_JOB "$job" KIT_ENGINE "$engine" \
-  KIT_ROLE "$role" KIT_PURCHASE "$purchase" KIT_RESERVATIONS "$reservations" |
+  KIT_ROLE "$role" KIT_PURCHASE "$purchase" KIT_RESERVATIONS "$reservations" \
+  KIT_BLOCK_END_MINUTES "$block_end_minutes" |
   put_file "${KIT_ETC}/kit.env" 0644 >/dev/null
 # Whoever runs this says that the kernel is the right one.
 uname --kernel-release | put_file "${KIT_STATE}/kernel" 0644 >/dev/null

@@ -20,7 +20,7 @@ fi
 version="${version%%$'\n'*}"
 version="${version##* }"
 wanted="$TRAINING_STORAGE_LUSTRE_VERSION"
-if [[ "$(printf '%s\n' "$wanted" "$version" | sort --version-sort | head --lines=1)" != "$wanted" ]]; then
+if ! printf '%s\n' "$wanted" "$version" | sort --version-sort --check=quiet; then
   printf 'the Lustre client is %s, the file system is %s: older clients miss what the plan relies on\n' "$version" "$wanted"
   exit 1
 fi

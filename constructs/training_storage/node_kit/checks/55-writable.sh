@@ -12,8 +12,8 @@ while read -r folder; do
   [[ "$folder" == "$LUSTRE_PATH"/* ]] || continue
   # One is enough. Checkpoints come first: what is in the other folders is exported to the lake by itself.
   [[ -z "$checked" ]] || break
-  file="${KIT_ROOT}${folder}/.training-storage-check.$(hostname --short)"
-  if ! timeout --kill-after=5 60 touch "$file" || ! timeout --kill-after=5 60 rm "$file"; then
+  if ! timeout --kill-after=5 60 python3 -I "${KIT_HOME}/lib/probe.py" \
+    "${KIT_ROOT}${folder}" "${KIT_ROOT}${LUSTRE_PATH}" "${KIT_STATE}/probe-writable"; then
     printf '%s is not writable\n' "$folder"
     exit 1
   fi

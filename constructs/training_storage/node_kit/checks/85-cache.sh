@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The disk under scratch and Mountpoint's cache has room: 2 %.
+# The disk under scratch and Mountpoint's cache has room: 2 %. Any user may fill it, so no node is drained for it.
 # Needs: contract nvme
+# Reports only
 set -euo pipefail
 # shellcheck source=../lib/common.sh
 source "${BASH_SOURCE[0]%/*}/../lib/common.sh"

@@ -22,6 +22,13 @@ fail() {
   exit 1
 }
 
+# What is asked for does not exist yet, so that whoever called may ask again: sysexits.h, EX_TEMPFAIL.
+export LATER=75
+later() {
+  log "$*"
+  exit "$LATER"
+}
+
 # retry ATTEMPTS BASE CAP COMMAND...: exponential backoff from BASE to CAP seconds with full jitter, so that hundreds of
 # nodes that start together do not knock together.
 retry() {
@@ -40,7 +47,16 @@ retry() {
   done
 }
 
-# What install.sh was told: KIT_PARAMETER, KIT_REGION, KIT_JOB, KIT_ENGINE, KIT_ROLE, KIT_PURCHASE, KIT_RESERVATIONS.
+# have COMMAND...: all of them are there. `command -v` itself is content with one.
+have() {
+  local name
+  for name in "$@"; do
+    command -v "$name" >/dev/null || return 1
+  done
+}
+
+# What install.sh was told: KIT_PARAMETER, KIT_REGION, KIT_JOB, KIT_ENGINE, KIT_ROLE, KIT_PURCHASE, KIT_RESERVATIONS,
+# KIT_BLOCK_END_MINUTES.
 load_settings() {
   [[ -r "${KIT_ETC}/kit.env" ]] || fail "${KIT_ETC}/kit.env is missing: run install.sh"
   # shellcheck source=/dev/null
@@ -157,4 +173,17 @@ instance_metadata() {
     --header 'X-aws-ec2-metadata-token-ttl-seconds: 60' http://169.254.169.254/latest/api/token)"
   curl --silent --show-error --fail --max-time 10 --header "X-aws-ec2-metadata-token: ${token}" \
     "http://169.254.169.254/latest/meta-data/$1"
+}
+
+# check_metric VALUE [CHECK]: one datum of CloudWatch's.
+check_metric() {
+  local check=""
+  if (($# > 1)); then check=",{\"Name\":\"Check\",\"Value\":\"$2\"}"; fi
+  printf '{"MetricName":"NodeCheckFailed","Value":%s,"Dimensions":[{"Name":"Job","Value":"%s"}%s]}' "$1" "$KIT_JOB" "$check"
+}
+
+# send_metrics DATA: to CloudWatch, within some minutes.
+send_metrics() {
+  retry 3 2 10 timeout --kill-after=5 60 aws cloudwatch put-metric-data --region "$KIT_REGION" \
+    --namespace TrainingStorage --metric-data "$1"
 }

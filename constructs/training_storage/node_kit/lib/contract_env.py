@@ -1,5 +1,5 @@
 # ruff: noqa: INP001 -- a program for the node, beside the shell scripts; the folder is no package
-"""Check the storage contract and write it as an environment file: contract_env.py CONTRACT.
+"""Check the storage contract and write it as an environment file: contract_env.py CONTRACT REGION JOB.
 
 Runs on the node with the system's Python, which is 3.9 on Amazon Linux 2023, and the standard library.
 """
@@ -7,6 +7,7 @@ Runs on the node with the system's Python, which is 3.9 on Amazon Linux 2023, an
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from typing import Any, Dict, Iterator, Tuple  # noqa: UP035 -- Python 3.9
@@ -17,19 +18,54 @@ PREFIX = "TRAINING_STORAGE"
 # What the scripts of the kit cannot do without; the schema of the contract lies in the training package.
 REQUIRED = ("job", "region", "s3", "lustre", "mountpoint", "scratch", "checkpoints", "cluster")
 REQUIRED_OF = {
+    "job": ("name",),
     "lustre": ("file_system_id", "dns_name", "mount_name", "mount_path", "version", "efa_enabled", "efa_interfaces"),
     "mountpoint": ("path", "bucket", "cache_path", "cache_gib"),
     "scratch": ("path",),
 }
-PATHS = (("lustre", "mount_path"), ("mountpoint", "path"), ("mountpoint", "cache_path"), ("scratch", "path"))
+# Tiers that a plan may lack.
+MAY_BE_NULL = ("lustre", "mountpoint")
+
+# The kit formats, mounts over, empties and opens these folders as root, so it is told where they may lie: at or below
+# /fsx and /scratch, below /mnt and /local. Never a folder of the system's.
+FOLDER = r"/(fsx|scratch|mnt/[a-z0-9][a-z0-9-]*|local/[a-z0-9][a-z0-9-]*)(/[a-z0-9][a-z0-9-]*)*"
+MOUNTS = (("lustre", "mount_path"), ("mountpoint", "path"), ("scratch", "path"))
+FOLDERS = (
+    *MOUNTS,
+    ("mountpoint", "cache_path"),
+    ("checkpoints", "path"),
+    ("lustre", "paths", "checkpoints"),
+    ("lustre", "paths", "logs"),
+    ("lustre", "paths", "evaluations"),
+)
+# What becomes a word of a command line, with the patterns of the schema.
+WORDS = {
+    ("lustre", "file_system_id"): r"^fs-[0-9a-f]{17}$",
+    ("lustre", "dns_name"): r"^fs-[0-9a-f]{17}\.fsx\.[a-z0-9-]{1,20}\.[a-z0-9.]{3,20}$",
+    ("lustre", "mount_name"): r"^[A-Za-z0-9_-]{1,8}$",
+    ("lustre", "version"): r"^2\.[0-9]{2}$",
+    ("mountpoint", "bucket"): r"^[a-z0-9][a-z0-9-]{1,61}[a-z0-9]$",
+    ("mountpoint", "express_cache_bucket"): r"^[a-z0-9-]{3,63}--x-s3$",
+    ("endpoint", "url"): r"^https?://[a-z0-9.-]+(:[0-9]{1,5})?$",
+}
+# The shell would take another text for an expression.
+WHOLE_NUMBERS = (("lustre", "efa_interfaces"), ("mountpoint", "cache_gib"), ("scratch", "local_nvme_gb"))
 
 
 class ContractError(ValueError):
     """The contract cannot be used; the message says what is wrong with it."""
 
 
-def check(contract: Any) -> None:  # noqa: ANN401 -- JSON
-    """Refuse a contract that the kit cannot use.
+def look_up(contract: Dict[str, Any], *keys: str) -> Any:  # noqa: ANN401, UP006 -- JSON; Python 3.9
+    """Return a value of the contract; None where it or what holds it is null or missing."""
+    value: Any = contract
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def check(contract: Any, *, region: str, job: str) -> None:  # noqa: ANN401 -- JSON
+    """Refuse a contract that the kit cannot use, or that is another job's.
 
     Raises
     ------
@@ -41,18 +77,45 @@ def check(contract: Any) -> None:  # noqa: ANN401 -- JSON
     version = contract.get("schema_version")
     if version != SCHEMA_VERSION:
         raise ContractError(f"schema_version must be {SCHEMA_VERSION}, got: {version}; node kit and stack differ")
-    missing = [key for key in REQUIRED if key not in contract]
+    missing = [key for key in REQUIRED if contract.get(key) is None and not (key in contract and key in MAY_BE_NULL)]
     for section, keys in REQUIRED_OF.items():
-        # A tier that the plan does not have is null.
         if contract.get(section) is not None:
-            missing += [f"{section}.{key}" for key in keys if key not in contract[section]]
+            missing += [f"{section}.{key}" for key in keys if look_up(contract, section, key) is None]
     if missing:
         raise ContractError(f"the contract lacks: {', '.join(missing)}")
-    for section, key in PATHS:
-        path = contract[section][key] if contract[section] else "/none"
-        # The kit mounts on these and empties the cache: the root of the node is never one of them.
-        if not path.startswith("/") or ".." in path or path.strip("/") == "":
-            raise ContractError(f"{section}.{key} must be an absolute folder, got: {path}")
+    for keys, own in ((("region",), region), (("job", "name"), job)):
+        if look_up(contract, *keys) != own:
+            raise ContractError(f"{'.'.join(keys)} must be this node's, {own}, got: {look_up(contract, *keys)}")
+    check_folders(contract)
+    check_values(contract)
+
+
+def check_folders(contract: Dict[str, Any]) -> None:  # noqa: UP006 -- Python 3.9
+    """Refuse folders that are not the kit's to mount on, or that would hide one another."""
+    for keys in FOLDERS:
+        path = look_up(contract, *keys)
+        if path is not None and not (isinstance(path, str) and re.fullmatch(FOLDER, path.rstrip("/"))):
+            raise ContractError(
+                f"{'.'.join(keys)} must be a folder at or below /fsx or /scratch, or below /mnt or /local, of"
+                f" lowercase letters, digits and hyphens, got: {path}"
+            )
+    mounts = [(keys, look_up(contract, *keys).rstrip("/") + "/") for keys in MOUNTS if look_up(contract, *keys)]
+    for keys, path in mounts:
+        for others, other in mounts:
+            if keys != others and path.startswith(other):
+                raise ContractError(f"{'.'.join(keys)} must not lie in {'.'.join(others)}, got: {path} in {other}")
+
+
+def check_values(contract: Dict[str, Any]) -> None:  # noqa: UP006 -- Python 3.9
+    """Refuse values that a command would take for something else."""
+    for keys, pattern in WORDS.items():
+        value = look_up(contract, *keys)
+        if value is not None and not (isinstance(value, str) and re.fullmatch(pattern, value)):
+            raise ContractError(f"{'.'.join(keys)} must match {pattern}, got: {value}")
+    for keys in WHOLE_NUMBERS:
+        value = look_up(contract, *keys)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+            raise ContractError(f"{'.'.join(keys)} must be a whole number from 0, got: {value}")
 
 
 def variables(value: Any, name: str = PREFIX) -> Iterator[Tuple[str, str]]:  # noqa: ANN401, UP006 -- JSON; Python 3.9
@@ -82,12 +145,12 @@ def render(contract: Dict[str, Any]) -> str:  # noqa: UP006 -- Python 3.9
     return "".join(lines)
 
 
-def main(path: str) -> int:
+def main(path: str, region: str, job: str) -> int:
     """Write the environment file to standard output; 1 and one line on standard error if it cannot be."""
     try:
         with open(path, encoding="utf-8") as file:  # noqa: PTH123 -- less to load at boot
             contract = json.load(file)
-        check(contract)
+        check(contract, region=region, job=job)
         sys.stdout.write(render(contract))
     except (OSError, ValueError, TypeError, AttributeError) as error:
         sys.stderr.write(f"{error}\n")
@@ -96,4 +159,4 @@ def main(path: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

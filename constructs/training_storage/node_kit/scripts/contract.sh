@@ -25,7 +25,7 @@ give_up() {
 
 retry 8 2 30 read_parameter ||
   give_up "the parameter ${KIT_PARAMETER} cannot be read in ${KIT_REGION}: $(tr '\n' ' ' <"$new.error")"
-python3 -I "${KIT_HOME}/lib/contract_env.py" "$new" >"$new.env" 2>"$new.error" ||
+python3 -I "${KIT_HOME}/lib/contract_env.py" "$new" "$KIT_REGION" "$KIT_JOB" >"$new.env" 2>"$new.error" ||
   give_up "the contract in ${KIT_PARAMETER} is not usable: $(tr '\n' ' ' <"$new.error")"
 put_file "${KIT_ETC}/storage.env" 0644 <"$new.env" >/dev/null
 put_file "${KIT_ETC}/storage.json" 0644 <"$new" >/dev/null

@@ -12,19 +12,28 @@ fi
 kernel="$(uname --kernel-release)"
 system="$(distribution)"
 
+# held_by_dnf LINE FILE: the line stands in the section that dnf reads.
+held_by_dnf() {
+  awk -v line="$1" '/^\[/ { main = /^\[main\]/ } main && $0 == line { found = 1 } END { exit !found }' "$2"
+}
+
 # A newer kernel at the next boot is one without a matching Lustre module.
 hold_kernel() {
   case "$system" in
     amzn*)
       # The kernel packages themselves (kernel, kernel6.12 …), not their headers: drivers are built with those.
       local file="${KIT_ROOT}/etc/dnf/dnf.conf" line="excludepkgs=kernel,kernel6.?,kernel6.??"
+      if [[ ! -e "$file" ]]; then put_file "$file" 0644 <<<"[main]" >/dev/null; fi
       if ! grep --quiet --fixed-strings --line-regexp "$line" "$file"; then
-        if grep --quiet --extended-regexp '^(excludepkgs|exclude)=' "$file"; then
+        if grep --quiet --extended-regexp '^(excludepkgs|exclude)[[:space:]]*=' "$file"; then
           fail "${file} has an excludepkgs line of its own: add ${line#*=} to it"
         fi
-        sed --in-place "/^\[main\]/a ${line}" "$file"
+        if ! sed --in-place "/^\[main\]/a ${line}" "$file" || ! held_by_dnf "$line" "$file"; then
+          fail "the kernel could not be held: ${file} has no section [main] that takes ${line}"
+        fi
         log "held the kernel: ${line}"
       fi
+      held_by_dnf "$line" "$file" || fail "the kernel is not held: ${line} must stand in section [main] of ${file}"
       ;;
     ubuntu*)
       # Of those installed: the kernels, their modules, and the packages that pull in newer ones (linux-aws …).
@@ -39,6 +48,11 @@ hold_kernel() {
       done
       if ((${#packages[@]})); then
         apt-mark hold "${packages[@]}" >/dev/null
+        held="$(apt-mark showhold)"
+        for package in "${packages[@]}"; do
+          [[ $'\n'"$held"$'\n' == *$'\n'"$package"$'\n'* ]] ||
+            fail "the kernel could not be held: apt-mark does not show ${package} as held"
+        done
         log "held the kernel: ${packages[*]}"
       fi
       ;;
@@ -60,7 +74,7 @@ write_module_options() {
 
 complete() {
   modinfo --set-version "$kernel" --field version lustre >/dev/null 2>&1 &&
-    command -v lctl lfs lnetctl mount.lustre >/dev/null
+    have lctl lfs lnetctl mount.lustre
 }
 
 no_client() {
@@ -75,10 +89,18 @@ install_client() {
       local codename key="${KIT_ROOT}/usr/share/keyrings/fsx-ubuntu-public-key.gpg"
       # shellcheck source=/dev/null
       codename="$(source "${KIT_ROOT}/etc/os-release" && printf '%s' "$VERSION_CODENAME")"
-      mkdir --parents "${key%/*}"
-      retry 4 2 30 curl --silent --show-error --fail --max-time 60 --output "${key}.asc" \
-        https://fsx-lustre-client-repo-public-keys.s3.amazonaws.com/fsx-ubuntu-public-key.asc
-      gpg --batch --yes --dearmor --output "$key" "${key}.asc"
+      # AWS publishes no fingerprint of this key, so a downloaded one is trusted for its TLS connection alone. An image
+      # that brings the key decides itself whom it trusts.
+      if [[ -s "$key" ]]; then
+        log "the image's own ${key#"$KIT_ROOT"} signs AWS's repository"
+      else
+        mkdir --parents "${key%/*}"
+        retry 4 2 30 curl --silent --show-error --fail --max-time 60 --output "${key}.asc" \
+          https://fsx-lustre-client-repo-public-keys.s3.amazonaws.com/fsx-ubuntu-public-key.asc
+        gpg --batch --yes --dearmor --output "$key" "${key}.asc"
+        log "downloaded the key of AWS's repository: $(gpg --batch --show-keys --with-colons "${key}.asc" |
+          awk -F: '/^fpr:/ && !seen { seen = 1; print $10 }')"
+      fi
       printf 'deb [signed-by=%s] https://fsx-lustre-client-repo.s3.amazonaws.com/ubuntu %s main\n' \
         "${key#"$KIT_ROOT"}" "$codename" |
         put_file "${KIT_ROOT}/etc/apt/sources.list.d/fsxlustreclientrepo.list" 0644 >/dev/null

@@ -36,7 +36,7 @@ for ((index = 0; index < EFA_INTERFACES; index++)); do
 done
 if ((EFA_INTERFACES == 2)); then wanted[1]="${devices[-1]}"; fi
 
-tcp="$(ip -4 -oneline route show default | awk '{ for (i = 1; i < NF; i++) if ($i == "dev") { print $(i + 1); exit } }')"
+tcp="$(ip -4 -oneline route show default | awk '{ for (i = 1; i < NF; i++) if ($i == "dev" && !seen++) print $(i + 1) }')"
 [[ -n "$tcp" ]] || fail "no default route, so no interface for Lustre over TCP"
 
 modprobe lnet

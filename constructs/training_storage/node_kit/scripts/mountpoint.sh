@@ -6,6 +6,10 @@ set -euo pipefail
 source "${BASH_SOURCE[0]%/*}/../lib/common.sh"
 load_settings
 load_contract
+if [[ -z "$LAKE_PATH" ]]; then
+  log "the contract has no lake to mount"
+  exit 0
+fi
 version=1.23.0 # on Ubuntu; Amazon Linux has it in its own repository since 2023.9.20251110
 target="${KIT_ROOT}${LAKE_PATH}"
 cache="${KIT_ROOT}${CACHE_PATH}"

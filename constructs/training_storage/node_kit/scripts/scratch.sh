@@ -32,7 +32,7 @@ if mounted "$SCRATCH_PATH" >/dev/null; then
 fi
 
 # AWS's deep learning images stripe the same devices by themselves (dlami-nvme.service, /opt/dlami/nvme): that is used.
-other="$(column MOUNTPOINT "${devices[0]}" | awk 'NF { print $1; exit }')"
+other="$(column MOUNTPOINT "${devices[0]}" | awk 'NF && !seen++ { print $1 }')"
 if [[ -n "$other" ]]; then
   mkdir --parents "${KIT_ROOT}${other}/training-storage"
   mount --bind "${KIT_ROOT}${other}/training-storage" "$target"
