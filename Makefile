@@ -11,7 +11,7 @@ export CDK_DISABLE_CLI_TELEMETRY := true
 # Shell of the node kit, and the commands that its tests put in front of PATH.
 SHELL_SCRIPTS = $(shell find constructs/training_storage/node_kit -name '*.sh' -o -name '*.sbatch') $(wildcard tests/node_kit/commands/* examples/*/*.sh examples/*/*.sbatch)
 
-.PHONY: help setup demo test test-fast test-pure test-cdk bench lint format clean
+.PHONY: help setup demo test test-fast test-local-aws test-training test-cdk test-pure bench lint format clean
 
 help: ## Show this list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -33,18 +33,32 @@ node_modules/.installed: package.json package-lock.json | $(VENV)/.installed
 demo: setup ## Deploy TrainingStorage -c instances=256 into the local AWS, show it, destroy it.
 	@python -m training_storage.testing.local_aws -- python tools/demo.py
 
+# A lane is one pytest process; lanes run beside each other, as many as there are cores, the longest first, and a lane
+# that fails fails the target. Each lane prints when it is through. Together they are every test, each once: two lanes
+# are folders, the other two share what is left by the markers of pyproject.toml.
+LANES := $(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target
+CDK_TESTS := tests/cdk tests/snapshot
+LOCAL_AWS_TESTS := tests/local_aws
+OTHER_TESTS := tests $(addprefix --ignore=,$(CDK_TESTS) $(LOCAL_AWS_TESTS))
+SLOW := local_aws or training
+
 test: setup ## All tests, local deployments included.
-	pytest
+	@$(LANES) test-local-aws test-training test-cdk test-pure
 
-test-fast: setup ## Everything but the local deployments; under a minute on two cores.
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-pure test-cdk
+test-fast: setup ## Everything but local deployments and runs of training code; under a minute on two cores.
+	@$(LANES) test-cdk test-pure
 
-# Two lanes for two cores: CDK starts once in each, and neither waits for the other.
-test-pure:
-	@pytest --quiet tests/unit $(filter-out tests/compliance/test_templates.py,$(wildcard tests/compliance/test_*.py))
+test-local-aws: # Deployments into the local AWS, and its own behaviour.
+	@pytest --quiet $(LOCAL_AWS_TESTS)
 
-test-cdk:
-	@pytest --quiet tests/cdk tests/snapshot tests/compliance/test_templates.py
+test-training: # What stores in the local AWS or runs training code in processes of its own.
+	@pytest --quiet $(OTHER_TESTS) -m "$(SLOW)"
+
+test-cdk: # Constructs, the app, snapshots.
+	@pytest --quiet $(CDK_TESTS)
+
+test-pure: # Planning, commands, compliance of templates, the node kit, what of training needs neither AWS nor torch.
+	@pytest --quiet $(OTHER_TESTS) -m "not ($(SLOW))"
 
 bench: setup ## Measure every claim and write docs/benchmarks.md.
 	@PYTHONPATH=.:constructs python -m tests.benchmarks.bench

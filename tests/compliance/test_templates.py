@@ -56,12 +56,11 @@ CLUSTERS = {
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS.values(), ids=CLUSTERS.keys())
-def test_cfn_lint_and_cdk_nag_find_nothing_in_any_cluster(cluster: dict[str, str], tmp_path: Path) -> None:
-    app = app_for(cluster, tmp_path)
-    build(app)
-    template = next(stack.template for stack in app.synth().stacks if stack.stack_name == "TrainingStorage")
-    assert findings(template) == []
-    assert violations(tmp_path) == []
+def test_cfn_lint_and_cdk_nag_find_nothing_in_any_cluster(
+    synthesize: Callable[..., dict[str, Any]], violations: Callable[..., list[str]], cluster: dict[str, str]
+) -> None:
+    assert findings(synthesize(**cluster)["TrainingStorage"]) == []
+    assert violations(**cluster) == []
 
 
 def test_cfn_lint_finds_nothing_in_the_lake_which_is_the_same_for_every_job(
@@ -82,23 +81,17 @@ def app_for(job: dict[str, str], folder: Path) -> App:
     return App(context={**flags, **job}, outdir=str(folder))
 
 
-def violations(folder: Path) -> list[str]:
+def reported(folder: Path) -> list[str]:
     report = json.loads((folder / "validation-report.json").read_text(encoding="utf-8"))
     return [violation["ruleName"] for plugin in report["pluginReports"] for violation in plugin["violations"]]
 
 
-def test_cdk_nag_has_no_unacknowledged_finding(job: dict[str, str], tmp_path: Path) -> None:
-    app = app_for(job, tmp_path)
-    build(app)
-    app.synth()
-    assert violations(tmp_path) == []
+def test_cdk_nag_has_no_unacknowledged_finding(violations: Callable[..., list[str]], job: dict[str, str]) -> None:
+    assert violations(**job) == []
 
 
-def test_cdk_nag_has_none_in_an_isolated_network_either(tmp_path: Path) -> None:
-    app = app_for({"instances": "256", "egress": "isolated"}, tmp_path)
-    build(app)
-    app.synth()
-    assert violations(tmp_path) == []
+def test_cdk_nag_has_none_in_an_isolated_network_either(violations: Callable[..., list[str]]) -> None:
+    assert violations(instances="256", egress="isolated") == []
 
 
 def test_cdk_nag_would_notice_a_bucket_without_tls_in_the_same_app(tmp_path: Path) -> None:
@@ -107,7 +100,7 @@ def test_cdk_nag_would_notice_a_bucket_without_tls_in_the_same_app(tmp_path: Pat
     s3.Bucket(Stack(app, "Careless", env=Environment(region="us-east-1")), "Bucket")
     with pytest.raises(RuntimeError, match="ValidationFailed"):
         app.synth()
-    assert {"AwsSolutions-S1", "AwsSolutions-S10"} <= set(violations(tmp_path))
+    assert {"AwsSolutions-S1", "AwsSolutions-S10"} <= set(reported(tmp_path))
 
 
 def test_acknowledgements_cover_what_they_name_and_no_more(tmp_path: Path) -> None:
@@ -125,6 +118,6 @@ def test_acknowledgements_cover_what_they_name_and_no_more(tmp_path: Path) -> No
     Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     with pytest.raises(RuntimeError, match="ValidationFailed"):
         app.synth()
-    wildcards = [name for name in violations(tmp_path) if "IAM5" in name]
+    wildcards = [name for name in reported(tmp_path) if "IAM5" in name]
     assert len(wildcards) == 1
     assert wildcards[0].endswith(".Arn>/*]")

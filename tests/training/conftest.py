@@ -1,8 +1,9 @@
-"""One local AWS for the tests of this folder, with a bucket for each test."""
+"""One local AWS for the tests of this folder that need it, with a bucket for each test."""
 
 from __future__ import annotations
 
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +11,21 @@ import pytest
 from training_storage.testing.local_aws import LocalAws
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+FOLDER = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Mark every test that starts the local AWS, by a fixture or by the place that it is run for, and the example's."""
+    for item in items:
+        if item.path.parent != FOLDER:
+            continue
+        place = item.callspec.id.split("-")[0] if hasattr(item, "callspec") else ""
+        if place == "s3" or "training_aws" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.local_aws)
+        if item.path.name == "test_train_tiny.py":
+            item.add_marker(pytest.mark.training)
 
 
 @pytest.fixture(scope="session")

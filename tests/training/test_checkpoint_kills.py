@@ -14,6 +14,8 @@ import pytest
 if TYPE_CHECKING:
     from training_storage.testing.local_aws import LocalAws
 
+pytestmark = pytest.mark.training
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from training_storage.testing.local_aws import LocalAws
 
+pytestmark = pytest.mark.training
+
 SAMPLES, SHARDS = 101, 4
 KEYS = Counter(path.removesuffix(".cls") for path in small_files(SAMPLES) if path.endswith(".cls"))
 

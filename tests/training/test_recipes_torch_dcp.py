@@ -30,6 +30,8 @@ torch = pytest.importorskip("torch", reason="pip install 'training-storage[train
 
 from training_storage.training.recipes.torch_dcp import DcpCheckpoints, local_bytes  # noqa: E402 -- torch may be missing
 
+pytestmark = pytest.mark.training
+
 ROOT = Path(__file__).resolve().parents[2]
 RANKS = 2
 BUCKET = "training-dcp"

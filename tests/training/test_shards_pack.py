@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from multiprocessing import Pool
+from multiprocessing import Pool, get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ import pytest
 from tests.training.loader_support import small_files, uploaded, written
 from training_storage import cli
 from training_storage.planning.shards import Readers
+from training_storage.training import shard_pack
 from training_storage.training.shard_errors import ShardError, ShardInputError
 from training_storage.training.shard_index import ShardIndex
 from training_storage.training.shard_manifest import build_manifest
@@ -37,6 +38,21 @@ if TYPE_CHECKING:
 pytest.importorskip("webdataset", reason="pip install 'training-storage[training]'")
 
 SAMPLES = 60
+
+
+@pytest.fixture(scope="module")
+def warm() -> Any:
+    """A server that forks processes which have loaded everything."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["pytest", "training_storage.training.shard_pack"])
+    return context
+
+
+@pytest.fixture(autouse=True)
+def quick_processes(request: pytest.FixtureRequest, warm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start packing processes warm; `packed_once` and the slow tests start them as people do."""
+    if request.node.get_closest_marker("training") is None:
+        monkeypatch.setattr(shard_pack, "get_context", lambda _: warm)
 
 
 def bytes_of(folder: Path) -> dict[str, bytes]:
@@ -234,6 +250,7 @@ def test_arguments_that_make_no_sense_are_refused(
 _KILLS = 4
 
 
+@pytest.mark.training
 def test_a_packing_killed_at_random_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
     source = written(tmp_path / "in", small_files(160, size=20_000))
     pack_shards(source=str(source), target=str(tmp_path / "whole"), shards=24, seed=1, processes=2)
@@ -459,6 +476,7 @@ def roomy(tmp_path: Path) -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.mark.training
 def test_two_hundred_thousand_files_come_back_as_the_same_samples(roomy: Path) -> None:
     source, target = roomy / "in", roomy / "out"
     with Pool(2) as pool:

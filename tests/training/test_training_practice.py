@@ -22,6 +22,8 @@ from training_storage.training.shard_pack import pack_shards
 for _module in ("torch", "torchdata", "webdataset"):
     pytest.importorskip(_module, reason="pip install 'training-storage[training]'")
 
+pytestmark = pytest.mark.training
+
 PAGE = (ROOT / "docs" / "training-practice.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 COMMANDS = re.findall(
