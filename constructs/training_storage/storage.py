@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aws_cdk import Stack, Tags
+from aws_cdk import Annotations, Stack, Tags
 from constructs import Construct
 
 from training_storage.checkpoint_archive import CheckpointArchive
@@ -19,6 +19,8 @@ from training_storage.node_kit import NodeKit
 from training_storage.operations.lustre_state import JOB_TAG
 from training_storage.park import Park
 from training_storage.planning import InvalidJobError, StoragePlan, catalog, choose_engine
+from training_storage.planning.catalog.capacity_blocks import capacity_blocks
+from training_storage.planning.engines import packages_warning
 from training_storage.planning.plan import DATA_LAKE
 from training_storage.planning.selection import EXPRESS
 from training_storage.scheduled_release import ScheduledRelease
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
     from training_storage.gpu_cluster import GpuCluster
     from training_storage.planning import EngineChoice, LustrePlan
+    from training_storage.planning.catalog import InstanceType
 
 __all__ = ["TrainingStorage"]
 
@@ -142,6 +145,8 @@ class TrainingStorage(Construct):
 
         #: The engine, and why it is not the default one.
         self.engine: EngineChoice = choice
+        if egress == "isolated":
+            self._warn_of_packages(instance_type, ami_parameter)
         self.network: TrainingNetwork | None = None
         node_apis = engine_class.node_apis
         if vpc is None or subnet is None:
@@ -186,6 +191,7 @@ class TrainingStorage(Construct):
             job_name=self.job_name,
             engine=choice.name,
             purchase=purchase,
+            block_end_minutes=capacity_blocks().end_minutes_of(instance_type.name),
         )
         self.cluster: GpuCluster = engine_class(
             self,
@@ -268,6 +274,11 @@ class TrainingStorage(Construct):
     def job_name(self) -> str:
         """Name of the job in paths and tags: `default` without a name."""
         return self.plan.job.name or "default"
+
+    def _warn_of_packages(self, instance_type: InstanceType, ami_parameter: str | None) -> None:
+        warning = packages_warning(self.engine.name, instance_type, ami_parameter=ami_parameter)
+        if warning is not None:
+            Annotations.of(self).add_warning_v2("training-storage:packages", warning)
 
     def _make_file_system(self, plan: LustrePlan) -> LustreFileSystem:
         scratch = plan.deployment_type == "SCRATCH_2"
@@ -371,7 +382,7 @@ def _checked_zone(plan: StoragePlan, data_lake: DataLakeBase, stack: Stack) -> s
         raise ConstructError(
             f"zone_id must be given: no zone of {plan.region} is known to offer {plan.job.instance_type}; such as"
             f" zone_id={catalog.region(plan.region).zone_id_prefix}-az1 ('aws ec2 describe-instance-type-offerings"
-            " --location-type availability-zone-id' lists the zones that do)"
+            f" --location-type availability-zone-id' lists the zones that do). {_known_types(plan.region)}"
         )
     region = stack.region
     if not is_token(region) and region != plan.region:
@@ -380,6 +391,16 @@ def _checked_zone(plan: StoragePlan, data_lake: DataLakeBase, stack: Stack) -> s
             f" plan again with region={region}"
         )
     return plan.zone_id
+
+
+def _known_types(region: str) -> str:
+    """Return which other types the catalog knows in `region`, in a sentence."""
+    known = catalog.region(region).instance_types
+    if not known:
+        return f"The catalog knows no accelerated instance of {region}"
+    in_zones = [name for name, zones in known.items() if zones]
+    where = "with its zone" if in_zones else "without their zones"
+    return f"The catalog knows there, {where}: instance_type={' or '.join(sorted(in_zones or known))}"
 
 
 def _refuse_network(vpc: ec2.IVpc | None, subnet: ec2.ISubnet | None) -> None:

@@ -22,12 +22,13 @@ from training_storage.functions.storage_watch import watch
 from training_storage.planning.catalog.metrics import metric
 from training_storage.planning.contract import METRIC_NAMESPACE
 from training_storage.planning.units import GIB, MB, SECONDS_PER_MINUTE
-from training_storage.validation import ConstructError, require_integer
+from training_storage.validation import ConstructError, is_token, region_of, require_integer
 
 if TYPE_CHECKING:
     from aws_cdk import aws_sns as sns
 
     from training_storage.lustre_file_system import LustreFileSystem
+    from training_storage.planning import catalog
 
 __all__ = ["RUNBOOKS", "Runbook", "StorageAlarms"]
 
@@ -106,7 +107,8 @@ class StorageAlarms(Construct):
     baseline_mb_per_s
         What the file system sustains in MB/s, from the plan; never its burst. Needed with a file system.
     topic
-        Told of each alarm and of its end; None makes alarms without actions. The key policy of an encrypted topic must
+        Told of each alarm and of its end; None makes alarms without actions. It is in the stack's Region: CloudWatch
+        tells no other. The key policy of an encrypted topic must
         let cloudwatch.amazonaws.com use the key (docs/alarms.md).
     capacity_percent
         Full, from which the capacity alarm fires.
@@ -127,7 +129,7 @@ class StorageAlarms(Construct):
     Raises
     ------
     ConstructError
-        For a threshold out of range, and for a file system without its baseline.
+        For a threshold out of range, a file system without its baseline, and a topic of another Region.
     """
 
     def __init__(
@@ -156,6 +158,8 @@ class StorageAlarms(Construct):
                 f"baseline_mb_per_s must be more than 0 with a file system, got: {baseline_mb_per_s!r}; a plan says it"
                 " as fsx_lustre.baseline_mb_per_s"
             )
+        if topic is not None:
+            _refuse_topic(topic, region_of(scope))
         super().__init__(scope, id)
         self._job = job_name
         self._action = actions.SnsAction(topic) if topic else None
@@ -278,7 +282,10 @@ class StorageAlarms(Construct):
                 period=Duration.minutes(5),
             ),
             threshold=0,
-            periods=1,
+            # A node reports every 5 minutes and some seconds: one period may pass without its figure, and an alarm on
+            # one would end and begin again all the time. One bad figure of three periods keeps it.
+            periods=3,
+            of_them=1,
             # No node, no check.
             missing=_MISSING.NOT_BREACHING,
         )
@@ -295,8 +302,9 @@ class StorageAlarms(Construct):
                 period=Duration.minutes(minutes),
             ),
             threshold=0,
-            # One failed call of an API is no failure of the watch.
-            periods=3,
+            # One failed call of an API is no failure of the watch; and one period of four may have no run in it.
+            periods=4,
+            of_them=3,
             # A function that does not run reports nothing: that shows as insufficient data, and is told as well. To
             # call it a breach would raise the alarm on every new stack, before the first run.
             missing=_MISSING.MISSING,
@@ -312,6 +320,7 @@ class StorageAlarms(Construct):
         threshold: float,
         periods: int,
         missing: cloudwatch.TreatMissingData,
+        of_them: int | None = None,
         comparison: cloudwatch.ComparisonOperator = cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
         **values: object,
     ) -> cloudwatch.Alarm:
@@ -322,7 +331,7 @@ class StorageAlarms(Construct):
             threshold=threshold,
             comparison_operator=comparison,
             evaluation_periods=periods,
-            datapoints_to_alarm=periods,
+            datapoints_to_alarm=periods if of_them is None else of_them,
             treat_missing_data=missing,
             alarm_description=RUNBOOKS[id].description(job=self._job, **values),
         )
@@ -389,3 +398,16 @@ class StorageAlarms(Construct):
             targets=[targets.LambdaFunction(function, retry_attempts=0)],
         )
         return function
+
+
+def _refuse_topic(topic: sns.ITopic, region: catalog.Region | None) -> None:
+    """Refuse a topic that CloudWatch could never tell: its ARN says Region and partition; the account may be any."""
+    arn = topic.topic_arn
+    if region is None or is_token(arn):
+        return
+    _, partition, _, topic_region, *_ = arn.split(":")
+    if (partition, topic_region) != (region.partition, region.name):
+        raise ConstructError(
+            f"alarm_topic_arn must be a topic of {region.name} (partition {region.partition}), where the job runs, got:"
+            f" {arn!r}; alarms tell topics of their own Region only"
+        )

@@ -11,7 +11,7 @@ from aws_cdk import App, CfnResource, Environment, NestedStack, Stack, Stage
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sns as sns
-from aws_cdk.assertions import Template
+from aws_cdk.assertions import Annotations, Match, Template
 
 from training_storage import ConstructError, DataLake, TrainingJob, TrainingStorage, plan_storage
 from training_storage.gpu_cluster import ENGINES
@@ -103,6 +103,38 @@ def test_it_stands_in_a_nested_stack_and_in_a_stage(foreign: Stack) -> None:
     stack = Stack(stage, "Training")
     TrainingStorage(stack, "Storage", plan=plan(), data_lake=DataLake(stack, "Lake"))
     Template.from_stack(stack).resource_count_is("AWS::FSx::FileSystem", 1)
+
+
+@pytest.mark.parametrize(
+    ("region", "said"),
+    [
+        ("cn-north-1", r"zone_id=cnn1-az1 .*\. The catalog knows no accelerated instance of cn-north-1$"),
+        ("eu-central-1", r"zone_id=euc1-az1 .*\. The catalog knows there, with its zone: instance_type=g7e\.48xlarge$"),
+    ],
+)
+def test_a_region_without_a_known_zone_of_the_type_says_which_types_are_known_there(region: str, said: str) -> None:
+    stack = Stack(App(), "Foreign", env=Environment(region=region))
+    with pytest.raises(ConstructError, match=f"no zone of {region} is known to offer p5.48xlarge; such as {said}"):
+        TrainingStorage(stack, "Storage", plan=plan(region=region), data_lake=DataLake(stack, "Lake"))
+
+
+@pytest.mark.parametrize(("instance_type", "minutes"), [("p5.48xlarge", 30), ("p6e-gb200.36xlarge", 60)])
+def test_nodes_are_told_how_long_before_the_end_of_their_block_they_end(
+    foreign: Stack, instance_type: str, minutes: int
+) -> None:
+    zone = "use1-dfw2-az1" if instance_type.startswith("p6e") else None
+    TrainingStorage(
+        foreign,
+        "Storage",
+        plan=plan(instance_type=instance_type, zone_id=zone, instances=18),
+        data_lake=DataLake(foreign, "Lake"),
+        purchase="capacity-block",
+        capacity_reservation_ids=["cr-0123456789abcdef0"],
+    )
+    templates = Template.from_stack(foreign).find_resources("AWS::EC2::LaunchTemplate").values()
+    texts = [json.dumps(found["Properties"]["LaunchTemplateData"]["UserData"]) for found in templates]
+    assert texts
+    assert [text for text in texts if f"--block-end-minutes {minutes}" not in text] == []
 
 
 ENGINE_ROLES = {"ec2": {"compute"}, "pcs": {"compute", "login"}}
@@ -365,6 +397,23 @@ def test_no_role_of_nodes_carries_a_policy_of_somebody_else(foreign: Stack, engi
     for role in storage.cluster.roles.values():
         properties = template["Resources"][foreign.resolve(role.role_name)["Ref"]]["Properties"]
         assert "ManagedPolicyArns" not in properties
+
+
+@pytest.mark.parametrize(
+    ("egress", "options", "warned"),
+    [
+        ("isolated", {}, True),
+        ("isolated", {"engine": "ec2"}, False),
+        ("isolated", {"ami_parameter": "/team/pcs-image"}, False),
+        ("nat", {}, False),
+    ],
+)
+def test_synth_warns_of_nodes_that_would_lack_packages_in_an_isolated_network(
+    foreign: Stack, egress: str, options: dict[str, Any], *, warned: bool
+) -> None:
+    TrainingStorage(foreign, "Storage", plan=plan(), data_lake=DataLake(foreign, "Lake"), egress=egress, **options)
+    found = Annotations.from_stack(foreign).find_warning("*", Match.string_like_regexp("egress=isolated: /aws/.*Give"))
+    assert len(found) == warned
 
 
 @pytest.mark.parametrize("engine", ENGINE_ROLES)

@@ -153,13 +153,32 @@ def test_a_failed_node_check_fires(properties: Callable[..., dict[str, Any]]) ->
     assert (alarm["Threshold"], alarm["Statistic"], alarm["TreatMissingData"]) == (0, "Maximum", "notBreaching")
 
 
+def seconds(text: str) -> int:
+    number, unit = re.fullmatch(r"(\d+)(min|s)?", text).groups()  # type: ignore[union-attr]
+    return int(number) * {"min": 60, "s": 1, None: 1}[unit]
+
+
+def test_one_bad_node_keeps_its_alarm_although_it_reports_at_uneven_times(
+    properties: Callable[..., dict[str, Any]],
+) -> None:
+    timer = ROOT / "constructs/training_storage/node_kit/systemd/training-storage-recheck.timer"
+    values = dict(re.findall(r"^(\w+)=(.+)$", timer.read_text(encoding="utf-8"), re.MULTILINE))
+    # The longest time between two figures; systemd runs a timer up to a minute late (AccuracySec).
+    gap = sum(seconds(values[name]) for name in ("OnUnitActiveSec", "RandomizedDelaySec")) + 60
+    alarm = properties()["NodeCheckFailed"]
+    assert alarm["DatapointsToAlarm"] == 1
+    # Periods begin at full minutes of the clock, wherever the figures lie: the current one may have none yet.
+    assert alarm["Period"] * (alarm["EvaluationPeriods"] - 1) >= gap
+
+
 def test_a_failing_watch_fires_after_three_runs_and_a_silent_one_is_told(
     stack: Stack, properties: Callable[..., dict[str, Any]]
 ) -> None:
     alarm = properties(topic=sns.Topic(stack, "Topic"))["WatchFailing"]
     assert (alarm["Namespace"], alarm["MetricName"]) == ("AWS/Lambda", "Errors")
     assert a_reference(dimensions(alarm)["FunctionName"], "Watch")
-    assert (alarm["EvaluationPeriods"], alarm["Threshold"]) == (3, 0)
+    # A run may fall into the next period: one of four may be empty.
+    assert (alarm["EvaluationPeriods"], alarm["DatapointsToAlarm"], alarm["Threshold"]) == (4, 3, 0)
     assert alarm["TreatMissingData"] == "missing"
     assert alarm["InsufficientDataActions"] == alarm["AlarmActions"]
 
@@ -227,6 +246,29 @@ def test_thresholds_can_be_changed(properties: Callable[..., dict[str, Any]]) ->
 def test_what_makes_no_sense_is_refused(stack: Stack, vpc: ec2.Vpc, argument: str, value: Any, said: str) -> None:
     with pytest.raises(ConstructError, match=said):
         alarms(stack, vpc, **{argument: value})
+
+
+@pytest.mark.parametrize(
+    ("region", "arn"),
+    [
+        ("us-east-1", "arn:aws:sns:eu-west-1:111122223333:alarms"),
+        ("us-east-1", "arn:aws-cn:sns:us-east-1:111122223333:alarms"),
+        ("cn-north-1", "arn:aws:sns:us-east-1:111122223333:alarms"),
+        ("us-gov-west-1", "arn:aws-us-gov:sns:us-gov-east-1:111122223333:alarms"),
+    ],
+)
+def test_a_topic_of_another_region_or_partition_is_refused_in_one_line(region: str, arn: str) -> None:
+    stack = Stack(App(), "Test", env=Environment(region=region))
+    topic = sns.Topic.from_topic_arn(stack, "Topic", arn)
+    with pytest.raises(ConstructError, match=f"alarm_topic_arn must be a topic of {region} .*got: '{arn}'") as error:
+        StorageAlarms(stack, "Alarms", job_name="default", topic=topic)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("account", ["111122223333", "444455556666"])
+def test_a_topic_of_the_region_is_taken_whatever_its_account(stack: Stack, account: str) -> None:
+    topic = sns.Topic.from_topic_arn(stack, "Topic", f"arn:aws:sns:us-east-1:{account}:alarms")
+    assert set(StorageAlarms(stack, "Alarms", job_name="default", topic=topic).alarms) == {"NodeCheckFailed"}
 
 
 def test_a_job_without_a_file_system_has_the_alarm_of_its_nodes_only(

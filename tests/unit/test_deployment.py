@@ -178,6 +178,35 @@ def test_what_a_person_should_know_of_capacity_blocks_is_said() -> None:
     assert spot == ("  note     prices of nodes are on demand, not of purchase=spot",)
 
 
+DLAMI = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
+
+
+@pytest.mark.parametrize(
+    ("engine", "instance_type", "image", "warned"),
+    [
+        ("pcs", "p5.48xlarge", None, True),
+        (None, None, None, True),
+        ("pcs", "p5.48xlarge", "/team/pcs-image", False),
+        ("pcs", "trn1.32xlarge", "/team/pcs-neuron", False),
+        ("ec2", "p5.48xlarge", None, False),
+        ("ec2", "trn1.32xlarge", None, False),
+        ("ec2", "p5.48xlarge", DLAMI, True),
+        ("ec2", "p5.48xlarge", DLAMI.replace("ubuntu-24.04", "amazon-linux-2023"), False),
+    ],
+)
+def test_the_plan_warns_where_an_isolated_network_does_not_lead_to_the_packages_that_the_image_lacks(
+    engine: str | None, instance_type: str | None, image: str | None, *, warned: bool
+) -> None:
+    for egress in ("isolated", "nat"):
+        options = DeploymentOptions(egress=egress, ami_parameter=image)
+        lines = options.notes(instances=8, instance_type=instance_type, engine=engine)
+        assert all(len(line) <= 110 for line in lines)
+        text = " ".join(" ".join(lines).split())
+        assert ("note warning: egress=isolated: /aws/service/" in text) == (warned and egress == "isolated")
+        if text:
+            assert "nodes would never get ready. Give ami_parameter with an image that has both, egress=nat" in text
+
+
 def test_a_type_is_bought_only_the_way_it_is_sold() -> None:
     line = refusal({"instances": "8", "instance_type": "p5e.48xlarge"})
     assert "purchase must be one of capacity-block for p5e.48xlarge, got: 'on-demand'." in line

@@ -101,3 +101,8 @@ def test_the_default_version_of_slurm_is_the_newest_that_both_the_api_and_the_im
 def test_capacity_blocks_hold_64_instances_and_end_half_an_hour_early() -> None:
     limits = capacity_blocks()
     assert (limits.instances, limits.instances_in_all, limits.end_minutes) == (64, 256, 30)
+    assert {name: limits.end_minutes_of(name) for name in ("p5.48xlarge", "p6e-gb200.36xlarge")} == {
+        "p5.48xlarge": 30,
+        "p6e-gb200.36xlarge": 60,
+    }
+    assert set(limits.ultraserver_types) <= set(catalog.instance_types())

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from training_storage.planning import catalog, defaults
 from training_storage.planning.catalog.capacity_blocks import capacity_blocks
-from training_storage.planning.engines import ENGINE_WORDS, check_region
+from training_storage.planning.engines import ENGINE_WORDS, check_region, packages_warning
 from training_storage.planning.errors import InvalidJobError, did_you_mean
 from training_storage.planning.field_kinds import Choice, Flag, Kind, Text, Whole, Words
 from training_storage.planning.job import TrainingJob
@@ -196,11 +196,26 @@ class DeploymentOptions:
                 f"{instances} instances ({per_block} per block), got: {blocks}."
             )
 
-    def notes(self, *, instances: int) -> tuple[str, ...]:
-        """Return what a person should know of the way of purchase, a line each."""
-        if self.purchase == "on-demand":
-            return ()
-        found = [f"prices of nodes are on demand, not of purchase={self.purchase}"]
+    def notes(self, *, instances: int, instance_type: str | None = None, engine: str | None = None) -> tuple[str, ...]:
+        """Return what a person should know of network and way of purchase, a line each.
+
+        Parameters
+        ----------
+        instances, instance_type
+            Of the plan; without a type, the default one is meant.
+        engine
+            That was chosen; without it the one asked for, or the default.
+        """
+        found = []
+        if self.egress == "isolated":
+            warning = packages_warning(
+                engine or self.engine or next(iter(ENGINE_WORDS)),
+                catalog.instance_type(instance_type or str(defaults.FIELDS["instance_type"].value)),
+                ami_parameter=self.ami_parameter,
+            )
+            found += [] if warning is None else [f"warning: {warning}"]
+        if self.purchase != "on-demand":
+            found.append(f"prices of nodes are on demand, not of purchase={self.purchase}")
         if self.purchase == "capacity-block":
             limits, blocks = capacity_blocks(), len(self.capacity_reservation_ids)
             share = -(-instances // blocks)

@@ -129,6 +129,28 @@ def check_engine(engine: str, nodes: Nodes) -> None:
         )
 
 
+def packages_warning(engine: str, instance_type: InstanceType, *, ami_parameter: str | None) -> str | None:
+    """Return why nodes would not get ready in a network without a way out, in a clause; None where they do.
+
+    Parameters
+    ----------
+    engine, instance_type
+        What starts which nodes.
+    ami_parameter
+        SSM parameter with the nodes' image; None for the engine's own.
+    """
+    own = images.pcs_parameter(instance_type) if engine == "pcs" else images.default_parameter(instance_type)
+    parameter = ami_parameter or own
+    if parameter is None or not images.lacks_packages(parameter):
+        return None
+    others = [] if engine == "ec2" and ami_parameter is None else ["engine=ec2 without ami_parameter (Amazon Linux)"]
+    ways_out = ", ".join(["ami_parameter with an image that has both", "egress=nat", *others])
+    return (
+        f"egress=isolated: {parameter} lacks Mountpoint for S3 and may lack Lustre modules for its kernel, and their "
+        f"packages are not reached without a way out, so nodes would never get ready. Give {ways_out}"
+    )
+
+
 def check_region(engine: str, region: str) -> None:
     """Refuse an engine that is not in a Region, whatever the job.
 

@@ -23,7 +23,12 @@ class CapacityBlocks:
     days_in_weeks_maximum: int
     end_minutes: int
     ultraserver_end_minutes: int
+    ultraserver_types: tuple[str, ...]
     warning_minutes: int
+
+    def end_minutes_of(self, instance_type: str) -> int:
+        """Return how many minutes before the end of a block EC2 terminates its instances of `instance_type`."""
+        return self.ultraserver_end_minutes if instance_type in self.ultraserver_types else self.end_minutes
 
 
 @functools.cache
@@ -37,5 +42,6 @@ def capacity_blocks() -> CapacityBlocks:
         days_in_weeks_maximum=data["duration"]["days_in_weeks_maximum"],
         end_minutes=data["end"]["minutes"],
         ultraserver_end_minutes=data["end"]["ultraserver_minutes"],
+        ultraserver_types=tuple(data["end"]["ultraserver_types"]),
         warning_minutes=data["end"]["warning_minutes"],
     )

@@ -27,6 +27,15 @@ def lacks_pcs_agent(parameter: str) -> bool:
     return parameter.startswith(tuple(load(_FILE)["without_pcs_agent"]["prefixes"]))
 
 
+def lacks_packages(parameter: str) -> bool:
+    """Whether AWS's image that `parameter` names lacks storage clients that an isolated network does not bring.
+
+    Nothing is known of an image of the caller's.
+    """
+    systems = load(_FILE)["without_packages"]["systems"]
+    return parameter.startswith("/aws/service/") and any(system in parameter.lower() for system in systems)
+
+
 def root_device_name(parameter: str) -> str:
     """Return the root device of the image that `parameter` names, told by the system in its name."""
     return _by_system("root_device", parameter)
