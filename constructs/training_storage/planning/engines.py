@@ -144,7 +144,7 @@ def packages_warning(engine: str, instance_type: InstanceType, *, ami_parameter:
     if parameter is None or not images.lacks_packages(parameter):
         return None
     others = [] if engine == "ec2" and ami_parameter is None else ["engine=ec2 without ami_parameter (Amazon Linux)"]
-    ways_out = ", ".join(["ami_parameter with an image that has both", "egress=nat", *others])
+    ways_out = " or ".join(["ami_parameter with an image that has both", "egress=nat", *others])
     return (
         f"egress=isolated: {parameter} lacks Mountpoint for S3 and may lack Lustre modules for its kernel, and their "
         f"packages are not reached without a way out, so nodes would never get ready. Give {ways_out}"
