@@ -16,6 +16,7 @@ from aws_cdk import aws_ssm as ssm
 from tests.cdk.small_stacks import lint_findings, nag_findings
 from training_storage import ConstructError
 from training_storage.node_kit import METRIC_NAMESPACE, NodeKit
+from training_storage.planning.catalog.capacity_blocks import capacity_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,40 +86,112 @@ def test_the_asset_is_the_kit_without_the_construct(stack: Stack) -> None:
     assert not [name for name in names if name.endswith(".pyc") or name == "__init__.py"]
 
 
-def test_user_data_downloads_unpacks_and_installs(stack: Stack, tmp_path: Path) -> None:
-    kit = make(stack, purchase="capacity-block")
-    kit.grant(role(stack))
-    commands = kit.commands(role="compute", capacity_reservation_ids=["cr-0123456789abcdef0", "cr-0fedcba9876543210"])
+def run_user_data(
+    stack: Stack, folder: Path, *, commands: dict[str, str], role: str = "compute", **fields: Any
+) -> tuple[subprocess.CompletedProcess[str], Path]:
+    """Run the lines as a first boot would, with stand-ins for the commands named; the outcome and the node's root."""
+    kit = make(stack, purchase="capacity-block", **fields)
+    kit.grant(iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com")))
+    lines = kit.commands(role=role, capacity_reservation_ids=["cr-0123456789abcdef0", "cr-0fedcba9876543210"])
     assembly = _synth(stack)
-    archive = shutil.make_archive(str(tmp_path / "kit"), "zip", Path(assembly.directory) / kit.asset.asset_path)
-    # The tokens as a deployment would resolve them; then bash runs it for real, with a stand-in for the AWS CLI.
-    script = "\n".join(_resolved(stack, line) for line in commands)
-    bin_folder = tmp_path / "bin"
+    archive = shutil.make_archive(str(folder / "kit"), "zip", Path(assembly.directory) / kit.asset.asset_path)
+    # The tokens as a deployment would resolve them; then bash runs it for real.
+    script = "\n".join(_resolved(stack, line) for line in lines)
+    bin_folder, root = folder / "bin", folder / "nowhere"
     bin_folder.mkdir()
-    (bin_folder / "aws").write_text(
-        f'#!/bin/sh\necho "$@" >{tmp_path}/aws\nfor last; do :; done\ncp {archive} "$last"\n', encoding="utf-8"
-    )
-    # Nothing of this machine is to be touched: install.sh ends where it would call systemd.
-    (bin_folder / "systemctl").write_text("#!/bin/sh\nexit 7\n", encoding="utf-8")
-    for command in bin_folder.iterdir():
-        command.chmod(0o755)
-    (tmp_path / "nowhere/proc").mkdir(parents=True)
-    (tmp_path / "nowhere/proc/meminfo").write_text("MemTotal: 1 kB\n", encoding="utf-8")
+    for name, body in commands.items():
+        text = body.replace("ARCHIVE", archive).replace("FOLDER", str(folder))
+        (bin_folder / name).write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+        (bin_folder / name).chmod(0o755)
+    (root / "proc").mkdir(parents=True)
+    (root / "proc/meminfo").write_text("MemTotal: 1 kB\n", encoding="utf-8")
+    hook = root / "etc/training-storage/drain.d/hook"
+    hook.parent.mkdir(parents=True)
+    hook.write_text(f'#!/bin/sh\necho "$@" >>{folder}/hook\n', encoding="utf-8")
+    hook.chmod(0o755)
     run = subprocess.run(
         ["/bin/bash", "-c", script],
-        env={"PATH": f"{bin_folder}:/usr/bin:/bin", "KIT_ROOT": str(tmp_path / "nowhere"), "TMPDIR": str(tmp_path)},
+        env={"PATH": f"{bin_folder}:/usr/bin:/bin", "KIT_ROOT": str(root), "TMPDIR": str(folder)},
         capture_output=True,
         text=True,
         check=False,
         timeout=60,
     )
+    return run, root
+
+
+AWS = 'echo "$@" >>FOLDER/aws\nfor last; do :; done\n[ "$1" != s3 ] || cp ARCHIVE "$last"'
+# Nothing of this machine is to be touched: install.sh ends where it would call systemd.
+NO_SYSTEMD = {"aws": AWS, "systemctl": "exit 7"}
+
+
+def test_user_data_downloads_unpacks_and_installs(stack: Stack, tmp_path: Path) -> None:
+    run, root = run_user_data(stack, tmp_path, commands=NO_SYSTEMD, block_end_minutes=60)
     called = (tmp_path / "aws").read_text(encoding="utf-8")
     assert called.startswith("s3 cp --only-show-errors --region us-east-1 s3://")
     # The kit's install.sh ran, with options that it knows.
-    settings = (tmp_path / "nowhere/etc/training-storage/kit.env").read_text(encoding="utf-8")
+    settings = (root / "etc/training-storage/kit.env").read_text(encoding="utf-8")
     assert f"KIT_PARAMETER={PARAMETER}\n" in settings
     assert "KIT_RESERVATIONS=cr-0123456789abcdef0\\ cr-0fedcba9876543210\n" in settings
+    assert "KIT_BLOCK_END_MINUTES=60\n" in settings
     assert run.returncode == 7, run.stderr
+
+
+@pytest.mark.parametrize(
+    ("commands", "status"),
+    [
+        (NO_SYSTEMD, 7),
+        ({"aws": '[ "$1" = s3 ] && exit 1\necho "$@" >>FOLDER/aws', "systemctl": "exit 0"}, 1),
+        (NO_SYSTEMD | {"python3": "exit 3"}, 3),
+    ],
+    ids=["install", "download", "unpack"],
+)
+@pytest.mark.parametrize("role", ["compute", "login"])
+def test_a_kit_that_cannot_be_installed_is_told(
+    stack: Stack, tmp_path: Path, commands: dict[str, str], status: int, role: str
+) -> None:
+    run, root = run_user_data(stack, tmp_path, commands=commands, role=role)
+    assert run.returncode == status
+    reason = f"install: the node kit could not be installed (exit {status}): see the log of user data"
+    assert (root / "run/training-storage/unhealthy").read_text(encoding="utf-8") == f"{reason}\n"
+    (sent,) = [
+        line for line in (tmp_path / "aws").read_text(encoding="utf-8").splitlines() if line.startswith("cloudwatch")
+    ]
+    assert "put-metric-data --region us-east-1 --namespace TrainingStorage" in sent
+    job = {"Name": "Job", "Value": "default"}
+    assert [metric["Dimensions"] for metric in json.loads(sent.split("--metric-data ")[1])] == [
+        [job],
+        [job, {"Name": "Check", "Value": "install"}],
+    ]
+    hook = tmp_path / "hook"
+    assert hook.exists() == (role == "compute")
+    if role == "compute":
+        assert hook.read_text(encoding="utf-8") == f"drain training-storage: {reason}\n"
+
+
+def test_what_the_checks_have_said_is_not_said_over(stack: Stack, tmp_path: Path) -> None:
+    commands = NO_SYSTEMD | {
+        "systemctl": '[ "$1" != start ] || { echo "nvme: gone" >"$KIT_ROOT/run/training-storage/unhealthy"; exit 1; }'
+    }
+    run, root = run_user_data(stack, tmp_path, commands=commands)
+    assert run.returncode == 1
+    assert (root / "run/training-storage/unhealthy").read_text(encoding="utf-8") == "nvme: gone\n"
+    assert "cloudwatch" not in (tmp_path / "aws").read_text(encoding="utf-8")
+
+
+def test_a_failure_after_the_kit_is_not_the_kits(stack: Stack) -> None:
+    assert make(stack).commands(role="compute")[-1] == "trap - EXIT"
+
+
+@pytest.mark.parametrize("role", ["compute", "login"])
+def test_nodes_of_a_capacity_block_are_told_which(stack: Stack, role: str) -> None:
+    kit = make(stack, purchase="capacity-block")
+    with pytest.raises(ConstructError, match=f"must name the Capacity Blocks of {role} nodes .* got: none"):
+        kit.commands(role=role)
+    line = kit.commands(role=role, capacity_reservation_ids=["cr-0123456789abcdef0"])[-2]
+    resolved = _resolved(stack, line)
+    assert f"--block-end-minutes {capacity_blocks().end_minutes}" in resolved
+    assert "--capacity-reservations cr-0123456789abcdef0" in resolved
 
 
 def test_cfn_lint_and_cdk_nag_find_nothing(tmp_path: Path) -> None:
@@ -158,6 +231,7 @@ def _resolved(stack: Stack, line: str) -> str:
     [
         ({"engine": "hyperpod"}, "engine of the node kit must be one of ec2, pcs, got: 'hyperpod'"),
         ({"purchase": "lease"}, "purchase must be one of on-demand, spot, capacity-block, got: 'lease'"),
+        ({"block_end_minutes": 0}, "block_end_minutes must be "),
         ({"job_name": "My Job"}, "job_name must be a lowercase letter, then at most 29"),
     ],
 )

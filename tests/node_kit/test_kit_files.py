@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import runpy
 import shutil
 import subprocess
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from tests.node_kit.conftest import Node
 
 SCRIPTS = sorted([*KIT.rglob("*.sh"), *KIT.rglob("*.sbatch")])
+SCHEMA = KIT.parent / "training/storage_contract.schema.json"
 UNITS = sorted((KIT / "systemd").iterdir())
 
 
@@ -103,6 +105,95 @@ def test_the_environment_file_says_what_the_contract_says(fields: dict[str, obje
         assert values["TRAINING_STORAGE_LUSTRE_EFA_ENABLED"] == "false"
     else:
         assert values["TRAINING_STORAGE_LUSTRE"] == ""
+
+
+def changed(*keys: str, to: object) -> dict[str, Any]:
+    made = contract(instances=256)
+    section: dict[str, Any] = made
+    for key in keys[:-1]:
+        section = section[key]
+    section[keys[-1]] = to
+    return made
+
+
+FOLDERS = [
+    ("scratch", "path"),
+    ("lustre", "mount_path"),
+    ("mountpoint", "path"),
+    ("mountpoint", "cache_path"),
+    ("checkpoints", "path"),
+    ("lustre", "paths", "checkpoints"),
+    ("lustre", "paths", "logs"),
+    ("lustre", "paths", "evaluations"),
+]
+
+
+@pytest.mark.parametrize("keys", FOLDERS, ids=".".join)
+def test_no_folder_of_the_contract_is_one_of_the_systems(keys: tuple[str, ...]) -> None:
+    helper = runpy.run_path(str(KIT / "lib/contract_env.py"))
+    system = ["/", "/etc", "/usr/bin", "/var/lib", "/home", "/root", "/boot", "/opt/aws", "/mnt", "/local", "/srv/x"]
+    for path in (*system, "/fsx/../etc", "/scratch/./x", "//etc", "/scratch//etc", "scratch", "/scratchy", "/fsx x", 7):
+        with pytest.raises(ValueError, match=f"{'.'.join(keys)} must be a folder at or below /fsx or /scratch"):
+            helper["check"](changed(*keys, to=path), region="us-east-1", job="default")
+
+
+def test_folders_that_the_kit_allows_are_those_of_the_schema() -> None:
+    helper = runpy.run_path(str(KIT / "lib/contract_env.py"))
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    for path in ("/fsx", "/fsx/Team_A/v1.2", "/scratch", "/scratch/mountpoint", "/mnt/lake", "/local/nvme0"):
+        assert re.fullmatch(helper["FOLDER"], path)
+        assert re.search(schema["$defs"]["path"]["pattern"], path)
+        helper["check"](changed("checkpoints", "path", to=f"{path}/"), region="us-east-1", job="default")
+
+
+def test_words_have_the_patterns_of_the_schema() -> None:
+    helper = runpy.run_path(str(KIT / "lib/contract_env.py"))
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    for (section, key), pattern in helper["WORDS"].items():
+        part = schema["properties"][section]
+        part = next((choice for choice in part.get("oneOf", []) if choice["type"] == "object"), part)["properties"][key]
+        part = next((choice for choice in part.get("oneOf", []) if choice.get("type") != "null"), part)
+        if "$ref" in part:
+            part = schema["$defs"][part["$ref"].rpartition("/")[2]]
+        assert part["pattern"] == pattern, key
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "message"),
+    [
+        (("region",), "eu-west-1", "region must be this node's, us-east-1, got: eu-west-1"),
+        (("job", "name"), "other", "job.name must be this node's, default, got: other"),
+        (("lustre", "dns_name"), "--options=suid", "lustre.dns_name must match"),
+        (("mountpoint", "bucket"), "--foreground", "mountpoint.bucket must match"),
+        (("endpoint", "url"), "file:///etc/shadow", "endpoint.url must match"),
+        (("mountpoint", "cache_gib"), "x[$(id)]", "mountpoint.cache_gib must be a whole number from 0"),
+        (("lustre", "efa_interfaces"), True, "lustre.efa_interfaces must be a whole number from 0"),
+        (("scratch", "local_nvme_gb"), -1, "scratch.local_nvme_gb must be a whole number from 0"),
+        (("scratch",), None, "the contract lacks: scratch"),
+        (("lustre", "mount_path"), "/scratch/fsx", "lustre.mount_path must not lie in scratch.path"),
+        (("scratch", "path"), "/fsx", "must not lie in"),
+    ],
+)
+def test_a_contract_that_would_make_root_do_something_else_is_refused(
+    keys: tuple[str, ...], value: object, message: str
+) -> None:
+    helper = runpy.run_path(str(KIT / "lib/contract_env.py"))
+    with pytest.raises(ValueError, match=re.escape(message)):
+        helper["check"](changed(*keys, to=value), region="us-east-1", job="default")
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: str(path.relative_to(KIT)))
+def test_no_pipe_ends_before_what_writes_into_it(path: Path) -> None:
+    """It would end the writer with SIGPIPE now and then, which pipefail makes a failure."""
+    text = path.read_text(encoding="utf-8")
+    assert not re.search(r"\|\s+(head |grep [^|\n]*(--quiet|-q|--max-count|-m)\b)", text)
+    assert not re.search(r"\| *awk [^|]*\{[^}']*\bexit\b *(\}|;)", text)
+    assert not re.search(r"command -v [^\s;&|>]+ [^\s;&|>]+ ", text), "true if any of them is there"
+
+
+@pytest.mark.parametrize("path", sorted(KIT.glob("samples/*.sbatch")), ids=lambda path: path.name)
+def test_samples_name_the_only_queue(path: Path) -> None:
+    assert "\n#SBATCH --partition=train\n" in path.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("value", ["a'b", "a\nb", "a\\b"])

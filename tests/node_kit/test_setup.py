@@ -153,6 +153,47 @@ def test_an_exclusion_of_somebody_else_is_not_overwritten(node: Node) -> None:
     assert (node.root / "etc/dnf/dnf.conf").read_text(encoding="utf-8") == "[main]\nexcludepkgs=docker\n"
 
 
+@pytest.mark.parametrize("text", ["gpgcheck=1\n", "[other]\nexcludepkgs=kernel,kernel6.?,kernel6.??\n[main]\n", ""])
+def test_a_kernel_that_is_not_held_is_never_said_to_be(node: Node, text: str) -> None:
+    node.file("etc/dnf/dnf.conf", text)
+    run = node.set_up("lustre-client")
+    assert run.returncode == 1
+    assert "[main]" in run.stderr
+    assert "held the kernel" not in run.stderr
+
+
+def test_a_dnf_without_settings_gets_them(node: Node) -> None:
+    (node.root / "etc/dnf/dnf.conf").unlink()
+    assert node.set_up("lustre-client").returncode == 0
+    text = (node.root / "etc/dnf/dnf.conf").read_text(encoding="utf-8")
+    assert text == "[main]\nexcludepkgs=kernel,kernel6.?,kernel6.??\n"
+
+
+def test_a_hold_that_ubuntu_does_not_show_is_a_failure(node: Node) -> None:
+    node.file("etc/os-release", UBUNTU)
+    node.stand_in("apt-mark", "exit 0")
+    run = node.set_up("lustre-client")
+    assert run.returncode == 1
+    assert "the kernel could not be held: apt-mark does not show linux-aws as held" in run.stderr
+
+
+@pytest.mark.parametrize("missing", ["lctl", "lfs", "lnetctl", "mount.lustre"])
+def test_a_client_that_lacks_one_of_its_commands_is_installed(node: Node, missing: str) -> None:
+    (node.bin / missing).unlink()
+    run = node.set_up("lustre-client")
+    assert node.calls("dnf") == ["dnf install --assumeyes --quiet lustre-client"]
+    assert "there is no Lustre client for kernel" in run.stderr
+
+
+def test_a_key_that_the_image_brings_is_not_replaced_by_a_download(node: Node) -> None:
+    node.file("etc/os-release", UBUNTU)
+    key = node.file("usr/share/keyrings/fsx-ubuntu-public-key.gpg", "trusted")
+    node.state(modules="", **{"modules-in-repository": f"{KERNEL} lustre 2.15.6"})
+    assert node.set_up("lustre-client").returncode == 0
+    assert node.calls("curl") == []
+    assert key.read_text(encoding="utf-8") == "trusted"
+
+
 def test_ubuntu_installs_the_module_of_the_running_kernel_and_holds_it(node: Node) -> None:
     kernel = "6.8.0-1063-aws"
     node.file("etc/os-release", UBUNTU)
@@ -393,6 +434,18 @@ def test_a_contract_that_cannot_be_used_says_why_and_drains(node: Node, change: 
     assert node.failed_checks == ["contract"]
     assert reason in node.slurm[1]
     assert node.calls("mount") == []
+
+
+@pytest.mark.parametrize("section", ["lustre", "mountpoint"])
+def test_a_tier_that_the_plan_does_not_have_is_no_failure(node: Node, section: str) -> None:
+    node.contract[section] = None
+    if section == "lustre":
+        node.contract["checkpoints"] |= {"path": None, "uri": "s3://lake/checkpoints/default/"}
+    run = node.install()
+    assert run.returncode == 0, run.stderr
+    assert node.calls("mount --types" if section == "lustre" else "mount-s3") == []
+    said = "the contract has no file system" if section == "lustre" else "the contract has no lake to mount"
+    assert said in run.stderr
 
 
 def test_a_contract_that_is_gone_is_not_replaced_by_the_old_copy(healthy: Node) -> None:

@@ -28,7 +28,7 @@ MAY_BE_NULL = ("lustre", "mountpoint")
 
 # The kit formats, mounts over, empties and opens these folders as root, so it is told where they may lie: at or below
 # /fsx and /scratch, below /mnt and /local. Never a folder of the system's.
-FOLDER = r"/(fsx|scratch|mnt/[a-z0-9][a-z0-9-]*|local/[a-z0-9][a-z0-9-]*)(/[a-z0-9][a-z0-9-]*)*"
+FOLDER = r"/(fsx|scratch|mnt(?=/)|local(?=/))(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*"
 MOUNTS = (("lustre", "mount_path"), ("mountpoint", "path"), ("scratch", "path"))
 FOLDERS = (
     *MOUNTS,
@@ -40,7 +40,7 @@ FOLDERS = (
 )
 # What becomes a word of a command line, with the patterns of the schema.
 WORDS = {
-    ("lustre", "file_system_id"): r"^fs-[0-9a-f]{17}$",
+    ("lustre", "file_system_id"): r"^fs-[0-9a-f]{1,17}$",
     ("lustre", "dns_name"): r"^fs-[0-9a-f]{17}\.fsx\.[a-z0-9-]{1,20}\.[a-z0-9.]{3,20}$",
     ("lustre", "mount_name"): r"^[A-Za-z0-9_-]{1,8}$",
     ("lustre", "version"): r"^2\.[0-9]{2}$",
@@ -96,8 +96,8 @@ def check_folders(contract: Dict[str, Any]) -> None:  # noqa: UP006 -- Python 3.
         path = look_up(contract, *keys)
         if path is not None and not (isinstance(path, str) and re.fullmatch(FOLDER, path.rstrip("/"))):
             raise ContractError(
-                f"{'.'.join(keys)} must be a folder at or below /fsx or /scratch, or below /mnt or /local, of"
-                f" lowercase letters, digits and hyphens, got: {path}"
+                f"{'.'.join(keys)} must be a folder at or below /fsx or /scratch, or below /mnt or /local,"
+                f" without spaces and dots at the start of a name, got: {path}"
             )
     mounts = [(keys, look_up(contract, *keys).rstrip("/") + "/") for keys in MOUNTS if look_up(contract, *keys)]
     for keys, path in mounts:
