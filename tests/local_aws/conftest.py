@@ -2,6 +2,7 @@
 
 import json
 import time
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -69,6 +70,14 @@ class Stacks:
     @staticmethod
     def _body(resources: dict[str, Any], template: dict[str, Any]) -> str:
         return json.dumps({"Resources": resources, **template})
+
+
+def scale_waits(aws: LocalAws, scale: float) -> None:
+    """Let state machines wait `scale` times what they ask for; a second is the shortest that they can ask for."""
+    body = json.dumps({"stepfunctions._SFN_WAIT_SCALE": scale}).encode()
+    request = urllib.request.Request(f"{aws.endpoint_url}/_ministack/config", data=body, method="POST")  # noqa: S310
+    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 -- loopback only
+        assert json.loads(answer.read())["applied"], "ministack has another name for it"
 
 
 @pytest.fixture(scope="session")

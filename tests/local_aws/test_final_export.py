@@ -13,6 +13,7 @@ import pytest
 from aws_cdk import App, CfnResource, DefaultStackSynthesizer, Duration, Environment, Stack
 from aws_cdk import aws_ec2 as ec2
 
+from tests.local_aws.conftest import scale_waits
 from training_storage import DataRepositoryAssociation, ImportedDataLake, LustreFileSystem
 from training_storage.final_export import FinalExport
 from training_storage.testing.local_aws import LocalAws
@@ -251,17 +252,15 @@ class Deployment:
 @pytest.fixture(scope="module")
 def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
     pytest.importorskip("ministack", reason="pip install 'training-storage[local-aws]'")
-    with pytest.MonkeyPatch.context() as patch:
+    with LocalAws.start() as aws:
         # The waiter of CDK's provider framework looks once a second at most; here a second is shorter.
-        patch.setenv("SFN_WAIT_SCALE", "0.4")
-        aws = LocalAws.start()
-    with aws:
+        scale_waits(aws, 0.1)
         yield Account(aws, tmp_path_factory.mktemp("final-export"))
 
 
 @pytest.fixture
 def deployed(account: Account) -> Iterator[Deployment]:
-    account.aws.fsx_control(transition_seconds=0.05)
+    account.aws.fsx_control(transition_seconds=0.02)
     yield Deployment(account)
     account.aws.fsx_control(
         task_outcome="SUCCEED",
@@ -369,7 +368,7 @@ def test_a_task_that_outlasts_the_limit_goes_on_and_the_next_try_waits_for_it(de
 
 
 def test_queued_changes_and_writing_clients_hold_it_until_they_are_gone(deployed: Deployment) -> None:
-    deployed.create(wait_seconds=6)
+    deployed.create(wait_seconds=5)
     identifier = write(deployed)
     deployed.account.aws.fsx_control(queue_age_seconds=30)
     assert deployed.destroy() == "DELETE_FAILED"
