@@ -37,7 +37,7 @@ demo: setup ## Deploy TrainingStorage -c instances=256 into the local AWS, show 
 # that fails fails the target. Each lane prints when it is through. Together they are every test, each once: two lanes
 # are folders, the other two share what is left by the markers of pyproject.toml.
 LANES := $(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target
-CDK_TESTS := tests/cdk tests/snapshot
+CDK_TESTS := tests/cdk tests/snapshot tests/node_kit
 LOCAL_AWS_TESTS := tests/local_aws
 OTHER_TESTS := tests $(addprefix --ignore=,$(CDK_TESTS) $(LOCAL_AWS_TESTS))
 SLOW := local_aws or training
@@ -54,10 +54,10 @@ test-local-aws: # Deployments into the local AWS, and its own behaviour.
 test-training: # What stores in the local AWS or runs training code in processes of its own.
 	@pytest --quiet $(OTHER_TESTS) -m "$(SLOW)"
 
-test-cdk: # Constructs, the app, snapshots.
+test-cdk: # Constructs, the app, snapshots, and the node kit: about half of the fast tests' time.
 	@pytest --quiet $(CDK_TESTS)
 
-test-pure: # Planning, commands, compliance of templates, the node kit, what of training needs neither AWS nor torch.
+test-pure: # Planning, commands, compliance of templates, what of training needs neither AWS nor torch.
 	@pytest --quiet $(OTHER_TESTS) -m "not ($(SLOW))"
 
 bench: setup ## Measure every claim and write docs/benchmarks.md.
