@@ -53,7 +53,9 @@ def slow_store(endpoint_url: str, *, latency_s: float) -> Iterator[SlowStore]:
 
         def _pass_on(self) -> None:
             store.requests.append((self.command, self.path))
-            time.sleep(store.latency_s)
+            began = time.monotonic()
+            while (left := began + store.latency_s - time.monotonic()) > 0:
+                time.sleep(min(left, 0.1))
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             upstream = http.client.HTTPConnection(target, timeout=30)
             try:
@@ -158,8 +160,41 @@ def uploaded(aws: LocalAws, bucket: str, prefix: str, folder: Path) -> str:
     return f"s3://{bucket}/{prefix}"
 
 
-def read_one_by_one(uris: list[str], settings: LoaderSettings, *, workers: int) -> int:
-    """Read small objects as a loader without shards does, one after the other in each process; return how many."""
+def read_through_preset(
+    place: str, settings: LoaderSettings, store: SlowStore, *, workers: int, batch_size: int
+) -> tuple[int, float]:
+    """Read shards in processes that run already; return how many samples in how many seconds."""
+    from training_storage.training.loader import shard_loader  # noqa: PLC0415 - needs torch
+
+    loader = shard_loader(
+        place, settings=settings, batch_size=batch_size, transform=key_of, collate=as_list, num_workers=workers
+    )
+    with at_once(store):
+        for _ in loader:
+            pass
+    began = time.monotonic()
+    count = sum(len(batch) for batch in loader)
+    return count, time.monotonic() - began
+
+
+@contextmanager
+def at_once(store: SlowStore) -> Iterator[None]:
+    """Let the store answer without waiting."""
+    latency_s, store.latency_s = store.latency_s, 0.0
+    try:
+        yield
+    finally:
+        store.latency_s = latency_s
+
+
+def read_one_by_one(uris: list[str], settings: LoaderSettings, store: SlowStore, *, workers: int) -> float:
+    """Read small objects as a loader without shards does, one after the other in each process that runs already.
+
+    Returns
+    -------
+    float
+        Seconds.
+    """
     from s3torchconnector import S3ClientConfig, S3MapDataset  # noqa: PLC0415
     from torch.utils.data import DataLoader  # noqa: PLC0415
 
@@ -173,7 +208,15 @@ def read_one_by_one(uris: list[str], settings: LoaderSettings, *, workers: int) 
     arguments = {**settings.data_loader_arguments(), "num_workers": workers}
     prepare = partial(_set_variables, aws_variables())
     loader: DataLoader[Any] = DataLoader(objects, batch_size=8, collate_fn=as_list, worker_init_fn=prepare, **arguments)
-    return sum(len(batch) for batch in loader)
+    with at_once(store):
+        for _ in loader:
+            pass
+    began = time.monotonic()
+    count = sum(len(batch) for batch in loader)
+    seconds = time.monotonic() - began
+    if count != len(uris):
+        raise AssertionError(f"{len(uris)} objects were to be read, got: {count}")
+    return seconds
 
 
 def _whole(reader: Any) -> bytes:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
+import os
+from functools import partial
+from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -120,6 +124,97 @@ def test_what_a_killed_process_left_is_removed_and_what_a_live_one_writes_is_not
     reader.read(2)
     assert [path.stem for path in tmp_path.glob("*.tar")] == [record(1).sha256], "the live one's room counts"
     live.drop()
+
+
+@pytest.mark.parametrize("left", [bytes(SIZE), content(2), content(1)[:-1]])
+def test_a_file_that_a_disk_or_a_power_cut_has_altered_is_read_again_and_never_given_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, left: bytes
+) -> None:
+    Reader(tmp_path).read(1)
+    kept = tmp_path / f"{record(1).sha256}.tar"
+    kept.write_bytes(left)
+    after = Reader(tmp_path)
+    assert after.read(1) == content(1)
+    assert after.fetched == 1
+    assert kept.read_bytes() == content(1), "the true one takes its place"
+    assert str(kept) in caplog.text
+
+
+def test_a_file_is_summed_once_a_process_and_not_by_the_one_that_wrote_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summed: list[str] = []
+    digest = hashlib.file_digest
+
+    def counted(file: Any, algorithm: str) -> Any:
+        summed.append(algorithm)
+        return digest(file, algorithm)
+
+    monkeypatch.setattr(hashlib, "file_digest", counted)
+    writer, other = Reader(tmp_path), Reader(tmp_path)
+    for reader, times in ((writer, 0), (other, 1)):
+        for _ in range(3):
+            reader.read(1)
+        assert len(summed) == times
+
+
+def test_a_file_has_its_name_only_after_it_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names: list[list[str]] = []
+    monkeypatch.setattr(os, "fsync", lambda _: names.append([path.suffix for path in tmp_path.glob("*.*")]))
+    Reader(tmp_path).read(1)
+    assert names == [[".part"]]
+
+
+@pytest.mark.parametrize("kind", ["file", "dangling link"])
+def test_a_place_that_can_be_no_folder_is_one_line_before_anything_is_read(tmp_path: Path, kind: str) -> None:
+    place = tmp_path / "cache"
+    if kind == "file":
+        place.write_text("theirs", encoding="utf-8")
+    else:
+        place.symlink_to(tmp_path / "nowhere" / "below")
+    reader = Reader(place)
+    for use in (reader.cache.prepare, lambda: reader.read(1)):
+        with pytest.raises(ShardError, match=r"^the cache '.*/cache' must be a folder .*, got: [^\n]*$"):
+            use()
+    assert reader.fetched == 0
+
+
+def test_a_disk_that_fails_ends_the_caching_and_not_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    reader = Reader(tmp_path)
+    assert reader.read(1) == reader.read(1) == content(1)
+    assert reader.fetched == 2
+    assert list(tmp_path.glob("*.[tp]ar*")) == []
+    assert "is not kept in the cache (Input/output error)" in caplog.text
+
+
+def keep_many(folder: str, first: int) -> int:
+    """Read shards that are as small as files get, so that their names change all the time."""
+    cache = ShardCache(path=folder, limit_bytes=10**9, keep=frozenset())
+    for number in range(first, first + _SHARDS_EACH):
+        data = b"%06d" % number
+        one = ShardRecord(
+            name=f"shard-{number:06d}.tar", samples=1, files=1, bytes=6, sha256=hashlib.sha256(data).hexdigest()
+        )
+        with cache.open(one, place="a shard", fetch=partial(io.BytesIO, data)) as stream:
+            assert stream.read() == data
+    return _SHARDS_EACH
+
+
+_PROCESSES, _SHARDS_EACH = 8, 60
+
+
+def test_processes_that_list_and_name_at_once_do_not_meet_each_others_renames(tmp_path: Path) -> None:
+    with get_context("fork").Pool(_PROCESSES) as pool:
+        starts = [(str(tmp_path), number * _SHARDS_EACH) for number in range(_PROCESSES)]
+        assert pool.starmap(keep_many, starts) == [_SHARDS_EACH] * _PROCESSES
+    assert len(list(tmp_path.glob("*.tar"))) == _PROCESSES * _SHARDS_EACH
+    assert list(tmp_path.glob("*.part")) == []
 
 
 def test_without_room_nothing_is_written(tmp_path: Path) -> None:

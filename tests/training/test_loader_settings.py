@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.training.loader_support import contract
 from training_storage.planning.errors import InvalidJobError
-from training_storage.training.loader_settings import even_workers, loader_settings
+from training_storage.training.loader_settings import loader_processes, loader_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,14 +96,25 @@ def test_a_number_that_makes_no_sense_is_refused(tmp_path: Path, name: str, valu
 
 
 @pytest.mark.parametrize(
-    ("shards", "ranks", "workers", "even"), [(64, 8, 8, 8), (64, 8, 7, 4), (24, 8, 16, 3), (7, 7, 8, 1), (30, 2, 8, 5)]
+    ("shards", "ranks", "workers", "processes"),
+    # 11 and 13 shards a rank have no divisor: one process would take 11 and 13 times as long as it must.
+    [(64, 8, 8, 8), (64, 8, 7, 4), (24, 8, 16, 3), (7, 7, 8, 1), (30, 2, 8, 8), (88, 8, 8, 6), (104, 8, 8, 7)],
 )
-def test_processes_are_as_many_as_can_read_the_same_number_of_shards(
-    shards: int, ranks: int, workers: int, even: int
+def test_processes_are_as_few_as_read_the_shards_as_fast_as_all_could(
+    shards: int, ranks: int, workers: int, processes: int
 ) -> None:
-    assert even_workers(shards=shards, ranks=ranks, workers=workers) == even
+    assert loader_processes(shards=shards, ranks=ranks, workers=workers) == processes
+
+
+@given(each=st.integers(1, 200), ranks=st.integers(1, 9), workers=st.integers(1, 16))
+def test_no_number_of_shards_leaves_a_process_more_than_the_others_could_take(
+    each: int, ranks: int, workers: int
+) -> None:
+    processes = loader_processes(shards=each * ranks, ranks=ranks, workers=workers)
+    assert 1 <= processes <= min(workers, each)
+    assert math.ceil(each / processes) == math.ceil(each / workers)
 
 
 def test_ranks_that_cannot_read_the_same_number_of_shards_learn_how_to_pack() -> None:
     with pytest.raises(InvalidJobError, match="got: 10. Pack again with --shards 12"):
-        even_workers(shards=10, ranks=4, workers=8)
+        loader_processes(shards=10, ranks=4, workers=8)

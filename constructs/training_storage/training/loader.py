@@ -8,6 +8,7 @@ samples are shuffled again in each epoch.
 from __future__ import annotations
 
 import io
+import logging
 import os
 import random
 import time
@@ -18,15 +19,20 @@ from pathlib import Path
 from tarfile import TarError
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-import torch
-from torch.utils.data import IterableDataset, get_worker_info
-from torchdata.stateful_dataloader import StatefulDataLoader
-from webdataset.tariterators import group_by_keys, tar_file_expander
+try:
+    import torch
+    from torch.utils.data import IterableDataset, get_worker_info
+    from torchdata.stateful_dataloader import StatefulDataLoader
+    from webdataset.tariterators import group_by_keys, tar_file_expander
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"loading shards needs {error.name}: pip install 'training-storage[training]'", name=error.name
+    ) from None
 
 from training_storage.planning.errors import InvalidJobError
 from training_storage.training.contract import Endpoint
 from training_storage.training.loader_cache import VERIFY_WORDS, CheckedStream, ShardCache
-from training_storage.training.loader_settings import LoaderSettings, even_workers
+from training_storage.training.loader_settings import LoaderSettings, loader_processes
 from training_storage.training.loader_stream import ShardStore
 from training_storage.training.shard_errors import ShardError
 from training_storage.training.shard_s3 import S3Access, aws_variables, is_uri, split_uri
@@ -38,6 +44,7 @@ if TYPE_CHECKING:
     from training_storage.training.shard_index import ShardIndex, ShardRecord
 
 Sample = dict[str, Any]
+_LOG = logging.getLogger("training_storage.loader")
 _STATE_VERSION = 1
 _BUFFER_BYTES = 2**20
 
@@ -87,7 +94,7 @@ def shard_loader(
     InvalidJobError
         If the ranks cannot read as many shards each, or a number is not allowed.
     ShardError
-        If the index cannot be read.
+        If the index cannot be read, or the cache's folder cannot be used.
     """
     rank = int(os.environ.get("RANK", "0")) if rank is None else rank
     ranks = int(os.environ.get("WORLD_SIZE", "1")) if ranks is None else ranks
@@ -96,11 +103,27 @@ def shard_loader(
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
         raise InvalidJobError(f"batch_size must be a whole number from 1, for example 32, got: {batch_size!r}.")
     index = read_index(place, access=_access(settings))
+    if is_uri(place):
+        # Here and not in a loader process, where an error is a page of tracebacks.
+        _cache(settings, index).prepare()
     arguments = {**settings.data_loader_arguments(), **data_loader}
     # Without processes of its own the training process reads, as one.
     wanted = arguments["num_workers"]
-    workers = even_workers(shards=len(index.shards), ranks=ranks, workers=max(1, wanted))
+    workers = loader_processes(shards=len(index.shards), ranks=ranks, workers=max(1, wanted))
     arguments["num_workers"] = min(wanted, workers)
+    each = len(index.shards) // ranks
+    if rank == 0 and each < wanted:
+        _LOG.warning(
+            "%s has %d shards: each of %d ranks reads %d, so it has %d loader processes and not %d. Pack again with"
+            " --shards %d for all.",
+            place,
+            len(index.shards),
+            ranks,
+            each,
+            workers,
+            wanted,
+            ranks * wanted,
+        )
     layout = Layout(ranks=ranks, workers=workers, batch_size=batch_size, drop_last=drop_last)
     dataset = ShardDataset(
         place=place,
@@ -140,8 +163,8 @@ class Layout:
     drop_last: bool
 
     def shards(self, index: ShardIndex, *, rank: int, worker: int) -> tuple[ShardRecord, ...]:
-        """Return the shards of a process, the same in every epoch."""
-        return index.shards[rank * self.workers + worker :: self.ranks * self.workers]
+        """Return the shards of a process, the same in every epoch; all ranks have as many."""
+        return index.shards[rank :: self.ranks][worker :: self.workers]
 
     def batches(self, index: ShardIndex, *, rank: int) -> int:
         """Return how many batches the shards of `rank` make in an epoch."""
@@ -199,7 +222,7 @@ class ShardDataset(IterableDataset[Any]):
         shards = self.layout.shards(self.index, rank=self.rank, worker=worker)
         if self._opener is None:
             # Made in the process that reads: clients and connections must not be shared.
-            self._opener = _Opener(self.place, self.index, shards, self.settings)
+            self._opener = _Opener(self.place, self.index, shards, self.settings, rank=self.rank)
         return ShardIterator(self, shards, self._opener)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -283,21 +306,27 @@ class ShardIterator:
         return random.Random(f"{self._dataset.seed}/{self._epoch}/{what}/{name}")  # noqa: S311 - an order, no secret
 
 
+def _cache(settings: LoaderSettings, index: ShardIndex) -> ShardCache:
+    return ShardCache(
+        path=settings.cache_path,
+        limit_bytes=settings.cache_bytes,
+        keep=frozenset(shard.sha256 for shard in index.shards),
+    )
+
+
 class _Opener:
     """Opens the shards of one process."""
 
-    def __init__(self, place: str, index: ShardIndex, shards: Sequence[ShardRecord], settings: LoaderSettings) -> None:
+    def __init__(
+        self, place: str, index: ShardIndex, shards: Sequence[ShardRecord], settings: LoaderSettings, *, rank: int
+    ) -> None:
         self._remote = is_uri(place)
         self._checked: set[str] = set()
         if self._remote:
             bucket, prefix = split_uri(place)
             self._place = f"s3://{bucket}/{prefix}"
-            self._store = ShardStore([self._place + shard.name for shard in shards], settings)
-            self._cache = ShardCache(
-                path=settings.cache_path,
-                limit_bytes=settings.cache_bytes,
-                keep=frozenset(shard.sha256 for shard in index.shards),
-            )
+            self._store = ShardStore([self._place + shard.name for shard in shards], settings, rank=rank)
+            self._cache = _cache(settings, index)
         else:
             self._place = f"{place.rstrip('/')}/"
 
@@ -385,6 +414,9 @@ class ShardLoader:
         self.left_over = own - self.batches
         self._taken = 0
         self._epoch = 0
+        # Kept when a loop is left, so that the next one goes on behind its last batch.
+        self._batches: Iterator[Any] | None = None
+        self._failed = False
         self._waited = self._began = 0.0
 
     @property
@@ -403,27 +435,45 @@ class ShardLoader:
         return self.batches
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the rest of the epoch."""
-        self._dataset.epoch = self._epoch
+        """Yield the rest of the epoch; after a `break`, the batches that follow the last one that was given out.
+
+        Raises
+        ------
+        ShardError
+            If a shard cannot be read. What other processes had read by then is lost: a loader that has failed only goes
+            on from a state.
+        """
+        if self._failed:
+            raise ShardError(
+                "this loader has failed and lost its place. Make a new one and load the state of the last checkpoint."
+            )
         self._waited = self._began = 0.0
-        if self._taken < self.batches:
-            batches = iter(self._loader)
-            while self._taken < self.batches:
-                asked = time.monotonic()
-                try:
-                    batch = next(batches)
-                except StopIteration:
-                    raise ShardError(
-                        f"{self.batches} batches were expected in epoch {self._epoch}, got: {self._taken}."
-                    ) from None
-                now = time.monotonic()
-                if self._began:
-                    self._waited += now - asked
-                else:
-                    self._began = now
-                self._taken += 1
-                yield batch
-        self._epoch, self._taken = self._epoch + 1, 0
+        while self._taken < self.batches:
+            asked = time.monotonic()
+            batch = self._next()
+            now = time.monotonic()
+            if self._began:
+                self._waited += now - asked
+            else:
+                self._began = now
+            self._taken += 1
+            yield batch
+        self._epoch, self._taken, self._batches = self._epoch + 1, 0, None
+
+    def _next(self) -> Any:  # noqa: ANN401 - a batch is what `collate` returns
+        if self._batches is None:
+            self._dataset.epoch = self._epoch
+            self._batches = iter(self._loader)
+        # Until it has answered: whatever is raised, an interruption included, may have taken a batch along.
+        self._failed = True
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            raise ShardError(
+                f"{self.batches} batches were expected in epoch {self._epoch}, got: {self._taken}."
+            ) from None
+        self._failed = False
+        return batch
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the loop is, after the batch that it was given last."""
@@ -441,21 +491,34 @@ class ShardLoader:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state` was taken: no sample is lost, none comes twice.
 
+        A state of an epoch's end holds no place in any shard, so that the next epoch may begin with other ranks,
+        processes, batches or shards; what is different is logged. Within an epoch it is refused.
+
         Raises
         ------
         InvalidJobError
-            For a state of other shards, of another number of ranks or processes, or of other batches.
+            For a state of the middle of an epoch of other shards, of another number of ranks or processes, or of other
+            batches.
         """
         if state.get("version") != _STATE_VERSION:
             raise InvalidJobError(f"state version must be {_STATE_VERSION}, got: {state.get('version')!r}.")
-        for name, value in self._identity().items():
-            other = state["identity"].get(name)
-            if other != value:
-                raise InvalidJobError(
-                    f"the state must be of a loader with the same {name}, {value!r}, got: {other!r}. Resume with that,"
-                    " or begin the epoch anew."
-                )
+        others = {name: state["identity"].get(name) for name in self._identity()}
+        differing = [(name, value, others[name]) for name, value in self._identity().items() if others[name] != value]
+        if differing and state["taken"]:
+            name, value, other = differing[0]
+            raise InvalidJobError(
+                f"the state was taken in the middle of epoch {state['epoch']} by a loader with {name} {other!r}, got:"
+                f" {name} {value!r}. Finish the epoch with {name} {other!r}, whose end any other can go on from, or"
+                " start anew with checkpoints at another place."
+            )
+        if differing and self._dataset.rank == 0:
+            _LOG.warning(
+                "epoch %d begins anew at its start with %s",
+                state["epoch"],
+                ", ".join(f"{name} {value!r} (was {other!r})" for name, value, other in differing if name != "rank"),
+            )
         self._epoch, self._taken = state["epoch"], state["taken"]
+        self._batches, self._failed = None, False
         self._dataset.epoch = self._epoch
         if state["loader"] is not None:
             self._loader.load_state_dict(state["loader"])
@@ -464,8 +527,8 @@ class ShardLoader:
         layout = self._dataset.layout
         return {
             "packing": self._dataset.index.run,
-            "rank": self._dataset.rank,
             "ranks": layout.ranks,
+            "rank": self._dataset.rank,
             "workers": layout.workers,
             "batch_size": layout.batch_size,
             "drop_last": layout.drop_last,

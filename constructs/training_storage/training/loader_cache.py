@@ -2,7 +2,11 @@
 
 Every loader process of a node shares one folder. A shard's file has its checksum as its name, so that other data sets
 and later packings never take each other's place. While a shard is read for the first time it is written beside and
-summed; only a whole and true one gets its name.
+summed; only a whole and true one gets its name, after it is on the disk.
+
+A file that an earlier process left is summed once before this process reads from it: disks and power cuts alter files.
+That is a few seconds for a shard of gigabytes, where the store would take minutes; a bad one is removed and read from
+the store, and none of its samples has been given out.
 
 Loaders go round in epochs, and then the usual rule, to remove what was not used for longest, removes each shard just
 before it is needed. So what is in stays in, and what no longer fits is read from the store every time. Only shards of
@@ -14,8 +18,9 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import io
+import logging
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
@@ -27,6 +32,7 @@ if TYPE_CHECKING:
 
     from training_storage.training.shard_index import ShardRecord
 
+_LOG = logging.getLogger("training_storage.loader")
 VERIFY_WORDS: Final = "Run `training-storage shards verify` for all that are wrong."
 _BUFFER_BYTES = 2**20
 _WHOLE, _PART = ".tar", ".part"
@@ -49,6 +55,21 @@ class ShardCache:
         self._folder = Path(path)
         self._limit = limit_bytes
         self._keep = keep
+        self._checked: set[str] = set()
+
+    def prepare(self) -> None:
+        """Make the folder, so that what is wrong with it is said before anything is read.
+
+        Raises
+        ------
+        ShardError
+            If it can be no folder of this process.
+        """
+        if self._limit:
+            with self._usable():
+                self._folder.mkdir(parents=True, exist_ok=True)
+                with _locked(self._folder):
+                    pass
 
     def open(self, record: ShardRecord, *, place: str, fetch: Callable[[], BinaryIO]) -> BinaryIO:
         """Return a stream of the shard of `record`: from disk, or from `fetch` and then also into the cache.
@@ -61,41 +82,80 @@ class ShardCache:
             Names the shard in errors.
         fetch
             Opens the shard in the store.
+
+        Raises
+        ------
+        ShardError
+            If the folder cannot be used.
         """
-        kept = self._open_kept(record)
-        if kept is not None:
-            return kept
-        part = self._reserve(record)
-        return io.BufferedReader(CheckedStream(fetch(), record, place=place, part=part), _BUFFER_BYTES)
+        with self._usable():
+            kept = self._open_kept(record)
+            if kept is not None:
+                return kept
+            part = self._reserve(record)
+        # What this process writes it has summed.
+        stream = CheckedStream(
+            fetch(), record, place=place, part=part, on_kept=lambda: self._checked.add(record.sha256)
+        )
+        return io.BufferedReader(stream, _BUFFER_BYTES)
+
+    @contextmanager
+    def _usable(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise ShardError(
+                f"the cache {str(self._folder)!r} must be a folder that this process can read and write, got:"
+                f" {error.strerror} ({str(error.filename or self._folder)!r}). Repair it, or choose another one or none"
+                " with dataclasses.replace(settings, cache_path=…) or (settings, cache_bytes=0)."
+            ) from None
 
     def _open_kept(self, record: ShardRecord) -> BinaryIO | None:
+        if not self._limit:
+            return None
+        path = self._folder / f"{record.sha256}{_WHOLE}"
         try:
-            file = (self._folder / f"{record.sha256}{_WHOLE}").open("rb")
+            file = path.open("rb")
         except FileNotFoundError:
             return None
-        if os.fstat(file.fileno()).st_size == record.bytes:
+        if self._is_true(file, record):
+            file.seek(0)
             return file
-        file.close()
+        self._drop_bad(path, file)
         return None
+
+    def _is_true(self, file: io.BufferedReader, record: ShardRecord) -> bool:
+        """Whether the file is the shard: by its size, and by its checksum when this process reads it first."""
+        if os.fstat(file.fileno()).st_size != record.bytes:
+            return False
+        if record.sha256 in self._checked:
+            return True
+        try:
+            true = hashlib.file_digest(file, "sha256").hexdigest() == record.sha256
+        except OSError:
+            # A disk that cannot read it any more.
+            return False
+        if true:
+            self._checked.add(record.sha256)
+        return true
+
+    def _drop_bad(self, path: Path, file: BinaryIO) -> None:
+        with file, _locked(self._folder):
+            _LOG.warning("%s in the cache is not the shard that was kept there; it is read from the store again", path)
+            # Another process may have removed it and kept a true one by now.
+            if path.exists() and path.stat().st_ino == os.fstat(file.fileno()).st_ino:
+                path.unlink()
+        self._checked.discard(path.stem)
 
     def _reserve(self, record: ShardRecord) -> Part | None:
         """Return a file with room for the shard; None if there is no room or another process is fetching it."""
         if record.bytes > self._limit:
             return None
         self._folder.mkdir(parents=True, exist_ok=True)
-        with self._locked():
+        with _locked(self._folder):
             if not self._made_room(record.bytes):
                 return None
             return Part.create(self._folder / f"{record.sha256}{_PART}", size=record.bytes)
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        lock = os.open(self._folder / "lock", os.O_CREAT | os.O_RDWR, 0o644)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(lock)
 
     def _made_room(self, size: int) -> bool:
         """Whether `size` bytes fit, after removing what is left of killed processes and of other data sets."""
@@ -104,7 +164,9 @@ class ShardCache:
             if path.suffix == _PART and not Part.is_alive(path):
                 path.unlink(missing_ok=True)
             elif path.suffix in (_WHOLE, _PART):
-                files[path] = path.stat()
+                # Ours change names under the lock only; whoever empties the folder by hand does not hold it.
+                with suppress(FileNotFoundError):
+                    files[path] = path.stat()
         used = sum(status.st_size for status in files.values())
         strangers = [path for path in files if path.suffix == _WHOLE and path.stem not in self._keep]
         for path in sorted(strangers, key=lambda path: files[path].st_mtime):
@@ -114,6 +176,17 @@ class ShardCache:
             path.unlink(missing_ok=True)
             used -= files[path].st_size
         return used + size <= self._limit
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the folder: names in it appear, change and go under this lock alone."""
+    lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 class Part:
@@ -162,20 +235,39 @@ class Part:
             os.close(descriptor)
         return False
 
-    def write(self, data: memoryview) -> None:
-        """Write the next bytes."""
-        self._file.write(data)
+    def write(self, data: memoryview) -> bool:
+        """Write the next bytes; a part whose disk fails is removed, and False says so."""
+        try:
+            self._file.write(data)
+        except OSError as error:
+            self._give_up(error)
+            return False
+        return True
 
-    def keep(self) -> None:
-        """Give the file its name in the cache."""
-        self._file.flush()
-        self._path.rename(self._path.with_suffix(_WHOLE))
-        self._file.close()
+    def keep(self) -> bool:
+        """Give the file its name in the cache, once it is on the disk; False if that fails, which removes it."""
+        try:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            with _locked(self._path.parent):
+                self._path.rename(self._path.with_suffix(_WHOLE))
+            self._file.close()
+        except OSError as error:
+            self._give_up(error)
+            return False
+        return True
 
     def drop(self) -> None:
         """Remove the file."""
-        self._path.unlink(missing_ok=True)
-        self._file.close()
+        with suppress(OSError), _locked(self._path.parent):
+            self._path.unlink(missing_ok=True)
+        with suppress(OSError):
+            self._file.close()
+
+    def _give_up(self, error: OSError) -> None:
+        # The cache saves requests; training goes on without it.
+        _LOG.warning("%s is not kept in the cache (%s)", self._path.with_suffix(_WHOLE), error.strerror)
+        self.drop()
 
 
 class CheckedStream(io.RawIOBase):
@@ -193,9 +285,20 @@ class CheckedStream(io.RawIOBase):
         Names the shard in errors.
     part
         Where it is kept as well.
+    on_kept
+        Is called when it is.
     """
 
-    def __init__(self, source: BinaryIO, record: ShardRecord, *, place: str, part: Part | None = None) -> None:
+    def __init__(
+        self,
+        source: BinaryIO,
+        record: ShardRecord,
+        *,
+        place: str,
+        part: Part | None = None,
+        on_kept: Callable[[], None] | None = None,
+    ) -> None:
+        self._on_kept = on_kept
         self._source = source
         self._record = record
         self._place = place
@@ -225,16 +328,16 @@ class CheckedStream(io.RawIOBase):
         buffer[: len(data)] = data
         self._hash.update(data)
         self._bytes += len(data)
-        if self._part is not None:
-            self._part.write(memoryview(data))
+        if self._part is not None and not self._part.write(memoryview(data)):
+            self._part = None
         return len(data)
 
     def _end(self) -> None:
         self._ended = True
         part, self._part = self._part, None
         if (self._bytes, self._hash.hexdigest()) == (self._record.bytes, self._record.sha256):
-            if part is not None:
-                part.keep()
+            if part is not None and part.keep() and self._on_kept is not None:
+                self._on_kept()
             return
         if part is not None:
             part.drop()

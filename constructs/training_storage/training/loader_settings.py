@@ -26,6 +26,8 @@ _PARTS_AHEAD = 4
 #: The least that a part may have in the connector, and what it takes for an instance type that the catalog lacks.
 _PART_MIB_MINIMUM = 5
 _GBPS_UNKNOWN = 10.0
+#: Long enough for the client's own attempts, and less than what collectives of other ranks wait (torch: 600 s on GPUs).
+_TIMEOUT_SECONDS = 300.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +52,8 @@ class LoaderSettings:
         Share of the node's network of one process; the client opens as many connections as it needs.
     cache_path, cache_bytes
         Where shards are kept on the node's disks, and the most that they may take.
+    timeout_seconds
+        For what a process fetches ahead in one step. Then the store counts as silent, and the loop gets an error.
     loading_share_maximum
         Of the time, that loading should take at most; `ShardLoader.loading_share` is what it takes.
     reasons
@@ -70,6 +74,7 @@ class LoaderSettings:
     cache_bytes: int
     loading_share_maximum: float
     reasons: tuple[str, ...]
+    timeout_seconds: float = _TIMEOUT_SECONDS
 
     def data_loader_arguments(self) -> dict[str, Any]:
         """Return arguments of ``torch.utils.data.DataLoader``.
@@ -164,8 +169,10 @@ def _cache_words(path: str, size: int) -> str:
     return f"Shards stay in {path}, up to {size / GIB:.1f} GiB: what fits is read from the store once."
 
 
-def even_workers(*, shards: int, ranks: int, workers: int) -> int:
-    """Return the greatest number of processes up to `workers` with which all of all ranks read as many shards.
+def loader_processes(*, shards: int, ranks: int, workers: int) -> int:
+    """Return how many processes of a rank read its shards: as fast as `workers` could, and no more than that needs.
+
+    All ranks read as many shards. The processes of a rank may differ by one: what counts is the one that has most.
 
     Raises
     ------
@@ -179,7 +186,7 @@ def even_workers(*, shards: int, ranks: int, workers: int) -> int:
             f" --shards {least} or another multiple, or train with another number of ranks."
         )
     each = shards // ranks
-    return next(count for count in range(min(workers, each), 0, -1) if each % count == 0)
+    return math.ceil(each / math.ceil(each / workers))
 
 
 def _workers(contract: StorageContract, *, cores: int, read_mb_per_s: float | None) -> tuple[int, str]:

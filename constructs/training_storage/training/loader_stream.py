@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
+from training_storage.planning.units import MIB
 from training_storage.training.shard_errors import ShardError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from training_storage.training.loader_settings import LoaderSettings
 
@@ -32,12 +34,18 @@ class ShardStore:
         Of the shards that this process reads.
     settings
         Of the loader.
+    rank
+        Of this process; named in errors.
     """
 
-    def __init__(self, uris: Sequence[str], settings: LoaderSettings) -> None:
+    def __init__(self, uris: Sequence[str], settings: LoaderSettings, *, rank: int) -> None:
         # Loaded here: it loads torch, and shards in folders need neither.
-        from s3torchconnector import S3ClientConfig, S3MapDataset, S3ReaderConstructor  # noqa: PLC0415
-
+        try:
+            from s3torchconnector import S3ClientConfig, S3MapDataset, S3ReaderConstructor  # noqa: PLC0415
+        except ModuleNotFoundError as error:
+            raise ShardError(f"shards in S3 need {error.name}: pip install 'training-storage[training]'") from None
+        self._rank = rank
+        self._timeout_seconds = settings.timeout_seconds
         self._numbers = {uri: number for number, uri in enumerate(uris)}
         self._range_bytes = settings.read_ahead_bytes
         self._objects = S3MapDataset.from_objects(
@@ -50,8 +58,14 @@ class ShardStore:
 
     def open(self, uri: str) -> BinaryIO:
         """Return a stream of the shard at `uri`; its errors name it."""
-        reader = self._objects[self._numbers[uri]]
-        return cast("BinaryIO", ReadAhead(reader, range_bytes=self._range_bytes, place=uri))
+        reader = ReadAhead(
+            lambda: self._objects[self._numbers[uri]],
+            range_bytes=self._range_bytes,
+            place=uri,
+            rank=self._rank,
+            timeout_seconds=self._timeout_seconds,
+        )
+        return cast("BinaryIO", reader)
 
 
 class ReadAhead:
@@ -59,21 +73,35 @@ class ReadAhead:
 
     Parameters
     ----------
-    reader
-        Its `read` fetches a range.
+    open_reader
+        Returns what the object is read by: its `read` fetches a range. Called in the thread, for it may ask the store.
     range_bytes
         Of each read.
-    place
-        Names the object in errors.
+    place, rank
+        Name the object and this process in errors.
+    timeout_seconds
+        For each range.
     """
 
-    def __init__(self, reader: Any, *, range_bytes: int, place: str) -> None:  # noqa: ANN401 - any reader
+    def __init__(
+        self,
+        open_reader: Callable[[], Any],
+        *,
+        range_bytes: int,
+        place: str,
+        rank: int,
+        timeout_seconds: float,
+    ) -> None:
         self._place = place
+        self._rank = rank
+        self._range_bytes = range_bytes
+        self._timeout_seconds = timeout_seconds
         self._ranges: queue.Queue[bytes | Exception] = queue.Queue(_RANGES_AHEAD)
         self._closed = threading.Event()
         self._range = memoryview(b"")
         self._ended = False
-        threading.Thread(target=self._fetch, args=(reader, range_bytes), daemon=True).start()
+        # A call into the client cannot be interrupted: a thread whose store is silent ends with the process.
+        threading.Thread(target=self._fetch, args=(open_reader,), name="read-ahead", daemon=True).start()
 
     def read(self, size: int) -> bytes:
         """Return up to `size` bytes; none at the end.
@@ -81,27 +109,42 @@ class ReadAhead:
         Raises
         ------
         ShardError
-            If the object cannot be read.
+            If the object cannot be read, or the store is silent for too long.
         """
         if not self._range and not self._ended:
-            fetched = self._ranges.get()
+            fetched = self._next_range()
             if isinstance(fetched, Exception):
                 words = " ".join(str(fetched).split())
-                raise ShardError(f"the shard {self._place} cannot be read ({words}).") from fetched
+                raise ShardError(f"the shard {self._place} cannot be read by rank {self._rank} ({words}).") from fetched
             self._ended = not fetched
             self._range = memoryview(fetched)
         data, self._range = bytes(self._range[:size]), self._range[size:]
         return data
 
+    def _next_range(self) -> bytes | Exception:
+        began = time.monotonic()
+        try:
+            return self._ranges.get(timeout=self._timeout_seconds)
+        except queue.Empty:
+            raise ShardError(
+                f"the shard {self._place} cannot be read by rank {self._rank}: no range of"
+                f" {self._range_bytes // MIB} MiB has come within {time.monotonic() - began:.0f} s"
+                " (timeout_seconds of the settings). Look after the store and the network, then resume from the last"
+                " checkpoint."
+            ) from None
+
     def close(self) -> None:
         """Stop fetching."""
         self._closed.set()
 
-    def _fetch(self, reader: Any, range_bytes: int) -> None:  # noqa: ANN401 - any reader
+    def _fetch(self, open_reader: Callable[[], Any]) -> None:
         fetched: bytes | Exception = b"-"
+        reader: Any = None
         while fetched and not isinstance(fetched, Exception):
             try:
-                fetched = reader.read(range_bytes)
+                if reader is None:
+                    reader = open_reader()
+                fetched = reader.read(self._range_bytes)
             except Exception as error:  # noqa: BLE001 - raised where the range is used
                 fetched = error
             while not self._closed.is_set():
