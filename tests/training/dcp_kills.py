@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from training_storage.training.checkpoint_attempt import Attempt
 from training_storage.training.checkpoint_errors import NoCheckpointError
 from training_storage.training.checkpoint_path_place import PathPlace
 from training_storage.training.publish import read_latest
@@ -27,7 +28,7 @@ NUMBERS = 500_000
 
 def save_until_killed(folder: str, attempt: int, first_step: int) -> None:
     """Save one step after the other."""
-    checkpoints = DcpCheckpoints(folder, attempt=f"run-{attempt}", kept=2)
+    checkpoints = DcpCheckpoints(folder, attempt=Attempt(run="run", counts=(attempt,)), kept=2)
     for step in itertools.count(first_step):
         checkpoints.save(step, {"weights": torch.full((NUMBERS,), float(step)), "step": step})
 

@@ -6,6 +6,7 @@ Prints what happened as JSON; the tests judge it.
 from __future__ import annotations
 
 import copy
+import errno
 import json
 import os
 import sys
@@ -142,6 +143,51 @@ def newest_is_damaged(target: str) -> dict[str, Any]:
     return {"loaded": loaded.name, "passed_over": [[one.name, one.why] for one in loaded.passed_over]}
 
 
+def newest_is_unreadable(target: str) -> dict[str, Any]:
+    """Load where rank 1 cannot read one file of the newest checkpoint; the other ranks hear of it at once."""
+    saver = checkpoints(target)
+    for step in (1, 2):
+        saver.save(step, state_of(step))
+    saver.close()
+    loader = checkpoints(target)
+    if dist.get_rank() == 1:
+        read_range = loader._place.read_range
+
+        def fail(key: str, start: int, end: int) -> Any:
+            if "step-0000000002" in key:
+                raise OSError(errno.EIO, "Input/output error")
+            return read_range(key, start, end)
+
+        loader._place.read_range = fail  # type: ignore[method-assign]
+    started = time.monotonic()
+    error = error_of(lambda: loader.load(state_of(0)))
+    return {"error": error, "seconds": time.monotonic() - started}
+
+
+def rank_1_cannot_take_it(target: str) -> dict[str, Any]:
+    """Load into a state that only rank 1's module does not fit."""
+    saver = checkpoints(target)
+    saver.save(1, state_of(1))
+    saver.close()
+    state = state_of(0)
+    if dist.get_rank() == 1:
+        state["module"].load_state_dict = _refuse
+    return {"error": error_of(lambda: checkpoints(target).load(state))}
+
+
+def rank_1_cannot_begin(target: str) -> dict[str, Any]:
+    """Save where only rank 1 fails before the first collective of torch."""
+    saver = checkpoints(target)
+    if dist.get_rank() == 1:
+        saver._writer = _refuse  # type: ignore[method-assign]
+    error = error_of(lambda: saver.save(1, state_of(1)))
+    return {"error": error}
+
+
+def _refuse(*_: object, **__: object) -> Any:
+    raise RuntimeError("no room\nfor this")
+
+
 def flip_a_bit(place: Place, name: str, path: str) -> None:
     size = place.files(name)[path].bytes
     data = bytearray(place.read_range(f"{name}/{path}", 0, size))
@@ -196,7 +242,15 @@ def errors_of_steps(check: Callable[[], object]) -> Iterator[str]:
         time.sleep(0.05)
 
 
-SCENARIOS = (save_and_load, name_used_twice, rank_1_fails, newest_is_damaged)
+SCENARIOS = (
+    save_and_load,
+    name_used_twice,
+    rank_1_fails,
+    newest_is_damaged,
+    newest_is_unreadable,
+    rank_1_cannot_take_it,
+    rank_1_cannot_begin,
+)
 
 
 def main() -> None:

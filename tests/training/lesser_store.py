@@ -46,17 +46,22 @@ class Refusal:
     seconds: float = 0.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """The store's answer, whose connection breaks in the middle of its body."""
+
+
 @dataclass(kw_only=True)
 class LesserStore:
     """The proxy; `quirk` sees every request, and changes or refuses it."""
 
     url: str = ""
-    quirk: Callable[[Request], Refusal | None] = lambda _: None
+    quirk: Callable[[Request], Refusal | Cut | None] = lambda _: None
     requests: list[Request] = field(default_factory=list)
 
     @classmethod
     @contextlib.contextmanager
-    def before(cls, target: str, quirk: Callable[[Request], Refusal | None]) -> Iterator[Self]:
+    def before(cls, target: str, quirk: Callable[[Request], Refusal | Cut | None]) -> Iterator[Self]:
         """Run a proxy before the S3 server at `target`."""
         store = cls(quirk=quirk)
         host = urlsplit(target).netloc
@@ -82,7 +87,7 @@ def _handler(store: LesserStore, host: str) -> type[BaseHTTPRequestHandler]:  # 
             request = Request(method=self.command, path=self.path, headers=dict(self.headers.items()))
             store.requests.append(request)
             refusal = store.quirk(request)
-            if refusal is not None:
+            if isinstance(refusal, Refusal):
                 time.sleep(refusal.seconds)
                 text = f"<Error><Code>{refusal.code}</Code><Message>{refusal.code}</Message></Error>".encode()
                 self._answer(refusal.status, [("Content-Type", "application/xml")], text)
@@ -94,8 +99,12 @@ def _handler(store: LesserStore, host: str) -> type[BaseHTTPRequestHandler]:  # 
             )
             answer = upstream.getresponse()
             data = answer.read()
-            self._answer(answer.status, answer.getheaders(), data, length=answer.getheader("Content-Length"))
             upstream.close()
+            if refusal is not None:
+                self.close_connection = True
+                self._answer(answer.status, answer.getheaders(), data, send=len(data) // 2)
+                return
+            self._answer(answer.status, answer.getheaders(), data, length=answer.getheader("Content-Length"))
 
         def _chunked(self) -> bytes:
             if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
@@ -107,7 +116,9 @@ def _handler(store: LesserStore, host: str) -> type[BaseHTTPRequestHandler]:  # 
             self.rfile.readline()
             return b"".join(parts)
 
-        def _answer(self, status: int, headers: Any, data: bytes, *, length: str | None = None) -> None:
+        def _answer(
+            self, status: int, headers: Any, data: bytes, *, length: str | None = None, send: int | None = None
+        ) -> None:
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 self.send_response_only(status)
                 for name, value in headers:
@@ -116,7 +127,7 @@ def _handler(store: LesserStore, host: str) -> type[BaseHTTPRequestHandler]:  # 
                 self.send_header("Content-Length", length if self.command == "HEAD" and length else str(len(data)))
                 self.end_headers()
                 if self.command != "HEAD":
-                    self.wfile.write(data)
+                    self.wfile.write(data[:send])
 
         def log_message(self, *_: object) -> None:
             """Print nothing."""
@@ -139,7 +150,7 @@ def ignores(header: str, *, method: str = "PUT") -> Callable[[Request], None]:
     return quirk
 
 
-def refuses(header: str) -> Callable[[Request], Refusal | None]:
+def refuses(header: str) -> Callable[[Request], Refusal | Cut | None]:
     """Return the quirk of a store that refuses a header."""
     return lambda request: Refusal(status=400, code="InvalidArgument") if request.has(header) else None
 
@@ -162,7 +173,7 @@ def refuses_trailing_checksums(request: Request) -> Refusal | None:
     return None
 
 
-def throttles(times: int) -> Callable[[Request], Refusal | None]:
+def throttles(times: int) -> Callable[[Request], Refusal | Cut | None]:
     """Return the quirk of a store that answers SlowDown to the first writes."""
     left = iter(range(times))
 
@@ -174,7 +185,7 @@ def throttles(times: int) -> Callable[[Request], Refusal | None]:
     return quirk
 
 
-def hangs(seconds: float, *, at: str) -> Callable[[Request], Refusal | None]:
+def hangs(seconds: float, *, at: str) -> Callable[[Request], Refusal | Cut | None]:
     """Return the quirk of a store that does not answer writes of a key for a while."""
 
     def quirk(request: Request) -> Refusal | None:
@@ -183,6 +194,20 @@ def hangs(seconds: float, *, at: str) -> Callable[[Request], Refusal | None]:
         return None
 
     return quirk
+
+
+class CutsAnswers:
+    """Breaks off the first answers to each read of a certain kind."""
+
+    def __init__(self, at: str, *, times: int) -> None:
+        self._at, self._times = at, times
+        self.cut: dict[str, int] = {}
+
+    def __call__(self, request: Request) -> Cut | None:
+        if request.method != "GET" or self._at not in request.path:
+            return None
+        self.cut[request.path] = self.cut.get(request.path, 0) + 1
+        return Cut() if self.cut[request.path] <= self._times else None
 
 
 class Forgetful:

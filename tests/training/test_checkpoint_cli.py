@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import subprocess
@@ -160,3 +161,66 @@ def test_paths_need_no_package_and_buckets_name_the_one_they_need(tmp_path: Path
     )
     assert run.stdout.endswith("[0, 1] []\n")
     assert run.stderr == "training-storage: S3 needs obstore: pip install 'training-storage[training]'\n"
+
+
+def test_a_folder_is_published_from_within_and_nothing_is_written_beside_the_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = saved(tmp_path / "local", 10)
+    monkeypatch.chdir(folder)
+    assert main(["checkpoint", "publish", ".", "--to", str(tmp_path / "lustre")]) == 0
+    assert "step-0000000010/  complete" in capsys.readouterr().out
+    assert {path.name for path in tmp_path.iterdir()} == {"local", "lustre"}
+    assert main(["checkpoint", "publish", "/", "--step", "1", "--to", str(tmp_path / "lustre")]) == 2
+    assert "folder must be named with letters" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["publish", "restore", "list"])
+def test_what_the_system_refuses_is_said_of_the_file_and_is_no_bad_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    folder, lustre = saved(tmp_path / "local", 10), str(tmp_path / "lustre")
+    assert main(["checkpoint", "publish", str(folder), "--to", lustre]) == 0
+    capsys.readouterr()
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "Input/output error", "/a/file")
+
+    monkeypatch.setattr(PathPlace, "folders", fail)
+    monkeypatch.setattr(PathPlace, "read", fail)
+    words = {
+        "publish": ["publish", str(folder), "--to", lustre],
+        "restore": ["restore", "--from", lustre, "--into", str(tmp_path / "back")],
+        "list": ["list", lustre],
+    }[verb]
+    assert main(["checkpoint", *words]) == 1
+    assert capsys.readouterr().err == "training-storage: /a/file: Input/output error\n"
+
+
+def test_an_answer_that_cannot_be_written_is_still_called_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = saved(tmp_path / "local", 10)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("training_storage.cli.checkpoint.say", fail)
+    monkeypatch.setattr("training_storage.cli._drop_output", lambda: None)
+    assert main(["checkpoint", "publish", str(folder), "--to", str(tmp_path / "lustre")]) == 2
+    assert "the answer cannot be written (No space left on device)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["publish", "restore", "list"])
+def test_a_bucket_that_does_not_exist_is_one_line_without_xml(
+    aws_environment: LocalAws, tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    store = ["--endpoint-url", aws_environment.endpoint_url]
+    words = {
+        "publish": ["publish", str(saved(tmp_path / "local", 10)), "--to", "s3://no-such-bucket/x/"],
+        "restore": ["restore", "--from", "s3://no-such-bucket/x/", "--into", str(tmp_path / "back")],
+        "list": ["list", "s3://no-such-bucket/x/"],
+    }[verb]
+    assert main(["checkpoint", *words, *store]) == 1
+    error = capsys.readouterr().err
+    assert error == "training-storage: bucket no-such-bucket does not exist\n"

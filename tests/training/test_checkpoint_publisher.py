@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -9,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.training.checkpoint_support import content, files_of, s3_place, saved
+from tests.training.train_tiny import lustre_contract
+from training_storage.checkpoint_format import step_of_name
 from training_storage.planning.errors import InvalidJobError
+from training_storage.training import StorageContract
 from training_storage.training.checkpoint_errors import CheckpointError, DeadlineError
 from training_storage.training.checkpoint_path_place import PathPlace
 from training_storage.training.publish import publish
@@ -192,18 +197,82 @@ def test_a_run_that_starts_again_does_not_meet_its_own_half_written_folders(tmp_
     assert (restored.name, restored.step) == ("run-77-1-step-0000000010", 10)
 
 
-@pytest.mark.parametrize(
-    ("environment", "attempt"),
-    [
-        ({}, None),
-        ({"SLURM_JOB_ID": "77"}, "run-77-0"),
-        ({"TORCHELASTIC_RUN_ID": "My job/2", "TORCHELASTIC_RESTART_COUNT": "3"}, "run-My-job-2-3"),
-        ({"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": "0"}, None),
-        ({"SLURM_JOB_ID": "77", "TORCHELASTIC_RUN_ID": "none"}, "run-77-0"),
-    ],
-)
-def test_the_attempt_is_what_the_launcher_counts(environment: dict[str, str], attempt: str | None) -> None:
-    assert attempt_of_environment(environment) == attempt
+def test_two_runs_of_an_example_without_a_launcher_do_not_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+    contract = StorageContract.from_dict(lustre_contract(tmp_path))
+    names = []
+    for _ in range(2):
+        with CheckpointPublisher.from_contract(contract) as publisher:
+            with publisher.saving(1300) as folder:
+                (folder / "model.pt").write_bytes(os.urandom(100))
+            names.append(publisher.wait()[0].name)
+    assert len(set(names)) == 2
+    assert all(step_of_name(name) == 1300 for name in names)
+
+
+@pytest.mark.parametrize("change", ["longer", "shorter", "other bytes", "other bytes, old time"])
+def test_a_local_file_that_is_not_what_was_published_stays(tmp_path: Path, change: str) -> None:
+    local, lake = tmp_path / "local", PathPlace(tmp_path / "lake")
+    for step in (10, 20):
+        publish(saved(local, step), lake)
+    file = local / "step-0000000010" / "model.pt"
+    before = file.stat()
+    data = file.read_bytes()
+    file.write_bytes({"longer": data + b"x", "shorter": data[:-1]}.get(change, data[::-1]))
+    if change == "other bytes, old time":
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert remove_published(local, lake, kept=1) == []
+    file.write_bytes(data)
+    assert remove_published(local, lake, kept=1) == ["step-0000000010"]
+
+
+@pytest.mark.parametrize("damage", ["gone", "shorter"])
+def test_a_local_checkpoint_stays_whose_published_files_do_not(tmp_path: Path, damage: str) -> None:
+    local, lake = tmp_path / "local", PathPlace(tmp_path / "lake")
+    for step in (10, 20):
+        publish(saved(local, step), lake)
+    key = "step-0000000010/model.pt"
+    lake.delete(key)
+    if damage == "shorter":
+        assert lake.create(key, b"half")
+    assert remove_published(local, lake, kept=1) == []
+
+
+def test_a_save_that_was_killed_is_cleaned_up_at_the_next_start_and_one_that_runs_is_not(tmp_path: Path) -> None:
+    lake, local = PathPlace(tmp_path / "lake"), tmp_path / "local"
+    child = os.fork()
+    if not child:
+        with CheckpointPublisher(lake, local_path=local).saving(10) as folder:
+            (folder / "model.pt").write_bytes(b"half")
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert len(list(local.glob(".writing-*"))) == 1
+    running = CheckpointPublisher(lake, local_path=local)
+    assert list(local.glob(".writing-*")) == []
+    with running.saving(20) as folder:
+        (folder / "model.pt").write_bytes(b"whole")
+        CheckpointPublisher(lake, local_path=local)
+        assert folder.is_dir()
+    assert [one.step for one in running.close()] == [20]
+
+
+def test_a_place_that_fails_while_old_ones_are_removed_is_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Unreadable(PathPlace):
+        """Cannot be asked about an older checkpoint."""
+
+        def read(self, key: str) -> Any:
+            if key == "step-0000000010/_COMPLETE.json" and self.files("step-0000000020"):
+                raise CheckpointError("out of order")
+            return super().read(key)
+
+    with CheckpointPublisher(Unreadable(tmp_path / "lake"), local_path=tmp_path / "local", kept=1) as publisher:
+        for step in (10, 20):
+            save(publisher, step)
+            assert [one.step for one in publisher.wait()] == [step]
+    assert "older local checkpoints stay: out of order" in caplog.text
 
 
 def test_ranks_publish_one_checkpoint_together_in_the_background(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,11 +19,12 @@ from training_storage.training.checkpoint_errors import (
     CheckpointError,
     DamagedError,
     DeadlineError,
+    DeniedError,
     DifferentContentError,
     NoCheckpointError,
     SourceChangedError,
 )
-from training_storage.training.checkpoint_path_place import PathPlace
+from training_storage.training.checkpoint_path_place import PathPlace, locked
 from training_storage.training.checkpoint_scan import State, newest_first
 from training_storage.training.publish import publish
 from training_storage.training.publish_source import SourceParts, source_files
@@ -436,6 +439,235 @@ def test_a_local_checkpoint_that_is_not_what_its_own_marker_says_is_not_publishe
     (folder / "model.pt").unlink()
     with pytest.raises(SourceChangedError, match=r"model\.pt is missing"):
         publish(folder, place)
+
+
+def test_a_file_that_is_rewritten_at_its_size_while_it_is_read_is_not_published(tmp_path: Path) -> None:
+    folder = saved(tmp_path, 100)
+    (file,) = source_files(folder, ["model.pt"])
+    parts = iter(SourceParts(file, part_bytes=1000))
+    next(parts)
+    # Kernels count the time of a change in ticks.
+    time.sleep(0.02)
+    (folder / "model.pt").write_bytes(bytes(3000))
+    with pytest.raises(SourceChangedError, match=r"model\.pt changed while it was published"):
+        list(parts)
+
+
+def test_the_end_mark_of_a_framework_is_left_to_rank_0(place: Place, tmp_path: Path) -> None:
+    end_mark = ".metadata"
+    for rank in (1, 2):
+        publish(saved(tmp_path / str(rank), 100, {f"__{rank}_0": 5, end_mark: 9}), place, rank=rank, ranks=3)
+        assert end_mark not in place.files("step-0000000100")
+    publish(saved(tmp_path / "0", 100, {"__0_0": 5, end_mark: 9}), place, rank=0, ranks=3)
+    assert end_mark in place.files("step-0000000100")
+
+
+def test_a_rank_that_comes_when_all_is_complete_without_it_is_told_so(place: Place, tmp_path: Path) -> None:
+    publish(saved(tmp_path / "0", 100, {"rank-0": 5}), place)
+    with pytest.raises(DifferentContentError, match=r"rank 2: .*is complete already, and without rank-2; nothing was"):
+        publish(saved(tmp_path / "2", 100, {"rank-2": 5}), place, rank=2, ranks=3)
+
+
+def test_of_two_contents_that_race_for_one_name_one_wins_and_the_other_hears_of_it(place: Place) -> None:
+    place.prepare_writing(largest_bytes=1)
+    for number in range(10):
+        barrier = threading.Barrier(2, timeout=20)
+        won: dict[bytes, bool] = {}
+
+        def write(data: bytes, key: str, barrier: threading.Barrier, won: dict[bytes, bool]) -> None:
+            barrier.wait()
+            won[data] = place.create(key, data)
+
+        contents = (b"one", b"two")
+        key = f"step-{number}/model.pt"
+        threads = [threading.Thread(target=write, args=(data, key, barrier, won)) for data in contents]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        (winner,) = [data for data, written in won.items() if written]
+        found = place.read(key)
+        assert found is not None
+        assert found.data == winner
+
+
+HOSTILE = ["", "/etc/passwd", "../x", "a/../../x", "a/..", ".", "a//b", "a/", "a\nb", "a\x00b", "a\udcffb"]
+
+
+@pytest.mark.parametrize("key", HOSTILE)
+def test_no_method_of_a_place_takes_a_name_that_leaves_it(place: Place, tmp_path: Path, key: str) -> None:
+    class Whole:
+        size = 1
+
+        def __iter__(self) -> Iterator[bytes]:
+            yield b"x"
+
+    calls: list[Callable[[], object]] = [
+        lambda: place.files(key),
+        lambda: place.read(key),
+        lambda: place.read_range(key, 0, 1),
+        lambda: place.create(key, b"x"),
+        lambda: place.create_from_parts(key, Whole(), send=lambda call: call()),
+        lambda: place.swap(key, b"x", version=None),
+        lambda: place.swap(key, b"x", version="a version"),
+        lambda: place.delete(key),
+    ]
+    before = sorted(tmp_path.rglob("*"))
+    for call in calls:
+        with pytest.raises(InvalidJobError, match="a name below a place of checkpoints must be relative"):
+            call()
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("spelling", [".", "", "./", "../run-1", "..", "step-0000000007/.."])
+def test_a_folder_is_published_under_its_own_name_however_it_is_spelled(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spelling: str
+) -> None:
+    folder = saved(tmp_path / "local", 1, {"step-0000000007/model.pt": 10}, name="run-1")
+    monkeypatch.chdir(folder / "step-0000000007" if spelling == ".." else folder)
+    assert publish(spelling, place).name == "run-1"
+    assert place.folders() == ["run-1"]
+
+
+def test_a_relative_folder_is_published_like_an_absolute_one(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = saved(tmp_path / "local", 7, {"a.pt": 10, "deep/b.pt": 20})
+    monkeypatch.chdir(tmp_path)
+    published = publish("local/step-0000000007", place)
+    assert (published.name, published.files) == ("step-0000000007", 2)
+    assert files_of(restore(place, tmp_path / "back").folder) == files_of(folder)
+
+
+@pytest.mark.parametrize("name", ["nl\nx-step-16", "we%rd-step-15", "a*b-step-1", "a\\b-step-2"])
+def test_a_folder_whose_name_no_store_keeps_is_named(place: Place, tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidJobError, match="folder must be named with letters"):
+        publish(saved(tmp_path / "local", 1, name=name), place)
+    with pytest.raises(InvalidJobError, match="folder must be named with letters"):
+        publish("/", place, step=1)
+
+
+@pytest.mark.parametrize("kind", ["dangling link", "link to a folder", "pipe"])
+@pytest.mark.parametrize("where", ["", "deep/er/"])
+def test_what_is_no_file_is_refused_and_never_left_out(tmp_path: Path, kind: str, where: str) -> None:
+    lake = PathPlace(tmp_path / "lake")
+    folder = saved(tmp_path, 5, {"model.pt": 10, "deep/er/more.pt": 10})
+    odd = folder / f"{where}odd"
+    if kind == "pipe":
+        os.mkfifo(odd)
+    else:
+        odd.symlink_to(tmp_path if kind == "link to a folder" else tmp_path / "gone")
+    with pytest.raises(InvalidJobError, match=rf"must hold .*{where}odd"):
+        publish(folder, lake)
+    assert lake.folders() == []
+
+
+def test_a_link_to_a_file_is_published_as_the_file(tmp_path: Path) -> None:
+    lake = PathPlace(tmp_path / "lake")
+    folder = saved(tmp_path, 5)
+    (tmp_path / "shared.pt").write_bytes(b"shared")
+    (folder / "linked.pt").symlink_to(tmp_path / "shared.pt")
+    assert publish(folder, lake).files == 4
+    assert (restore(lake, tmp_path / "back").folder / "linked.pt").read_bytes() == b"shared"
+
+
+def test_files_with_names_like_our_own_are_published_where_they_are_none(place: Place, tmp_path: Path) -> None:
+    names = ["deep/_parts/model.pt", ".draft-notes", f"deep/{MARKER_NAME}", "deep/latest.json"]
+    folder = saved(tmp_path, 5, dict.fromkeys(names, 10))
+    (folder / "_parts").mkdir()
+    (folder / "_parts" / "rank-00000-of-00001.json").write_text("{}")
+    assert publish(folder, place).files == len(names)
+    assert restore(place, tmp_path / "back").files == len(names)
+    assert sorted(file.path for found in newest_first(place) for file in found.files) == sorted(names)
+
+
+def test_a_source_that_cannot_be_read_is_an_error_about_the_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lustre = PathPlace(tmp_path / "lustre")
+    for step in (100, 200):
+        publish(saved(tmp_path, step), lustre)
+
+    def broken(*_: object) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "pread", broken)
+    for into in (tmp_path / "back", None):
+        with pytest.raises(CheckpointError, match=r"^[^ ]*/lustre/step-0000000200/[^ ]*: Input/output error$"):
+            restore(lustre, into)
+
+
+@pytest.mark.parametrize(
+    ("call", "where"),
+    [
+        (lambda place: place.read("a/b"), "a/b"),
+        (lambda place: place.read_range("a/b", 0, 1), "a/b"),
+        (lambda place: place.create("a/b", b"x"), "a/b"),
+        (lambda place: place.swap("a/b", b"x", version=None), "a/b"),
+        (lambda place: place.files("a"), "a"),
+        (lambda place: place.folders(), ""),
+    ],
+)
+def test_a_file_system_that_fails_is_one_line_with_place_and_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[[PathPlace], object], where: str
+) -> None:
+    place = PathPlace(tmp_path / "lustre")
+    place.create("a/b", b"x")
+
+    def fail(*_: object, **__: object) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    for name in ("open", "scandir", "mkdir"):
+        monkeypatch.setattr(os, name, fail)
+    monkeypatch.setattr("io.open", fail)
+    with pytest.raises(DeniedError) as caught:
+        call(place)
+    assert str(caught.value) == f"{place.uri}{where}: Permission denied"
+
+
+def test_a_folder_that_cannot_be_listed_is_no_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files would be left out of a checkpoint that is called complete, or count as missing."""
+    folder = saved(tmp_path / "local", 5, {"model.pt": 10, "deep/more.pt": 10})
+    lustre = PathPlace(tmp_path / "lustre")
+    publish(folder, lustre)
+    scandir = os.scandir
+
+    def fail(path: Any) -> Any:
+        if os.fspath(path).endswith("/deep"):
+            raise OSError(errno.EIO, "Input/output error", os.fspath(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", fail)
+    with pytest.raises(CheckpointError, match=r"deep: cannot be listed \(Input/output error\)"):
+        publish(folder, PathPlace(tmp_path / "lake"))
+    with pytest.raises(CheckpointError, match="step-0000000005: Input/output error"):
+        lustre.files("step-0000000005")
+
+
+def test_the_pointers_lock_holds_though_the_pointer_is_deleted_meanwhile(tmp_path: Path) -> None:
+    place = PathPlace(tmp_path)
+    assert place.swap(POINTER_NAME, b"1", version=None)
+    lock = tmp_path / f".{POINTER_NAME}.lock"
+    done: list[str] = []
+    with locked(lock):
+        # Deleting waits for who holds the lock, and whoever waits for the deleted lock takes the new one.
+
+        def delete() -> None:
+            place.delete(POINTER_NAME)
+            done.append("deleted")
+
+        def swap() -> None:
+            done.append(str(place.swap(POINTER_NAME, b"2", version=None)))
+
+        threads = [threading.Thread(target=call) for call in (delete, swap, swap, swap, swap)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.1)
+        assert done == []
+    for thread in threads:
+        thread.join(20)
+    assert done.count("True") <= 1
+    assert done.count("deleted") == 1
 
 
 def test_ranks_publish_their_own_files_and_rank_0_finishes(place: Place, tmp_path: Path) -> None:

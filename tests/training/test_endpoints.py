@@ -29,7 +29,7 @@ from training_storage.training.endpoint import (
     is_aws,
     obstore_settings,
 )
-from training_storage.training.publish import publish
+from training_storage.training.publish import publish, read_latest
 from training_storage.training.restore import restore
 
 if TYPE_CHECKING:
@@ -207,6 +207,30 @@ def test_a_missing_permission_is_said_once_with_rank_and_key(
         with pytest.raises(DeniedError, match=r"rank 0: s3://.*/step-0000000010/model\.pt"):
             publish(saved(tmp_path, 10), at(store.url, bucket, capabilities=AWS))
         assert sum(request.method == "PUT" and "model.pt" in request.path for request in store.requests) == 1
+
+
+@pytest.mark.parametrize("at", ["_COMPLETE.json", "latest.json", "list-type", "model.pt"])
+def test_an_answer_that_breaks_off_is_asked_for_again(
+    bucket: str, training_aws: LocalAws, tmp_path: Path, at: str
+) -> None:
+    quirk = lesser.CutsAnswers(at, times=2)
+    with lesser.LesserStore.before(training_aws.endpoint_url, quirk) as store:
+        place = s3_place(bucket, url=store.url)
+        for step in (10, 20):
+            publish(saved(tmp_path, step), place)
+        assert read_latest(place)[0] is not None
+        assert restore(place, tmp_path / "back").step == 20
+    assert quirk.cut
+    assert max(quirk.cut.values()) > 2
+
+
+def test_an_answer_that_always_breaks_off_is_an_error_with_its_place(
+    bucket: str, training_aws: LocalAws, tmp_path: Path
+) -> None:
+    publish(saved(tmp_path, 10), s3_place(bucket))
+    with lesser.LesserStore.before(training_aws.endpoint_url, lesser.CutsAnswers("list-type", times=999)) as store:
+        with pytest.raises(CheckpointError, match=f"s3://{bucket}/checkpoints/job/: "):
+            restore(s3_place(bucket, url=store.url), tmp_path / "back")
 
 
 def test_a_bucket_that_does_not_exist_is_no_empty_place(aws_environment: LocalAws, tmp_path: Path) -> None:

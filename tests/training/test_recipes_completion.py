@@ -17,6 +17,7 @@ from training_storage.checkpoint_format import (
     checkpoint_name,
     read_pointer,
 )
+from training_storage.training.checkpoint_attempt import Attempt
 from training_storage.training.checkpoint_errors import DamagedError, DeniedError, DifferentContentError
 from training_storage.training.checkpoint_path_place import PathPlace
 from training_storage.training.checkpoint_scan import State, look, newest_first
@@ -81,18 +82,75 @@ def test_the_newest_of_all_places_comes_first_and_of_one_step_that_of_the_first_
     assert order == [(False, 40), (True, 30), (False, 30), (False, 20), (True, 10)]
 
 
-def test_old_checkpoints_and_old_ruins_go_the_newest_and_what_is_in_the_making_stay(tmp_path: Path) -> None:
+def removed_after(place: PathPlace, saved_name: str, *, kept: int, trusted: set[str], attempt: Attempt) -> list[str]:
+    return remove_older(place, saved=saved_name, kept=kept, owns=attempt.owns, trusted={saved_name, *trusted})
+
+
+def owned(step: int, attempt: int = 1, run: str = "run-7") -> str:
+    return f"{run}-{attempt}-{checkpoint_name(step)}"
+
+
+OWN = Attempt(run="run-7", counts=(1,))
+
+
+def test_old_checkpoints_and_old_ruins_of_a_run_go_the_newest_and_what_is_newer_stay(tmp_path: Path) -> None:
     place = PathPlace(tmp_path)
-    for step in (10, 20, 30, 40):
-        completed(place, step)
-    for step, name in ((15, None), (25, "run-1-step-0000000025"), (50, None)):
-        saved(tmp_path, step, {"__0_0.distcp": 10}, name=name)
-    (tmp_path / checkpoint_name(15) / ".draft-of-a-killed-writer").write_bytes(b"half")
+    for step, attempt in ((10, 0), (20, 0), (30, 1), (40, 1)):
+        completed(place, step, name=owned(step, attempt))
+    for name in (owned(15, 0), owned(25, 1), owned(50, 0), owned(25, 2)):
+        saved(tmp_path, 0, {"__0_0.distcp": 10}, name=name)
+    (tmp_path / owned(15, 0) / ".draft-of-a-killed-writer").write_bytes(b"half")
     saved(tmp_path, 0, {"notes.txt": 3}, name="notes")
-    removed = remove_older(place, kept=2)
-    assert removed == ["run-1-step-0000000025", checkpoint_name(20), checkpoint_name(15), checkpoint_name(10)]
-    assert set(place.folders()) == {"notes", *map(checkpoint_name, (30, 40, 50))}
-    assert files_of(tmp_path / checkpoint_name(40)) == {path: content(40, path, size) for path, size in FILES.items()}
+    removed = removed_after(place, owned(40), kept=2, trusted={owned(30)}, attempt=OWN)
+    assert removed == [owned(25, 1), owned(20, 0), owned(15, 0), owned(10, 0)]
+    assert set(place.folders()) == {"notes", owned(30), owned(40), owned(50, 0), owned(25, 2)}
+    assert files_of(tmp_path / owned(40)) == {path: content(40, path, size) for path, size in FILES.items()}
+
+
+def test_what_was_just_saved_stays_though_damaged_ones_have_higher_steps(tmp_path: Path) -> None:
+    place = PathPlace(tmp_path)
+    for step in (1000, 2000, 3000):
+        completed(place, step, name=owned(step, 0))
+    # Loaded: 1000, because 2000 and 3000 were found damaged. Their sizes are true.
+    trusted = {owned(1000, 0)}
+    for step, removed in ((1010, []), (1020, [owned(1000, 0)]), (1030, [owned(1010)])):
+        completed(place, step, name=owned(step))
+        assert removed_after(place, owned(step), kept=2, trusted=trusted, attempt=OWN) == removed
+        trusted.add(owned(step))
+    assert {owned(1020), owned(1030), owned(2000, 0), owned(3000, 0)} == set(place.folders())
+
+
+def test_what_nobody_has_read_does_not_count_as_kept(tmp_path: Path) -> None:
+    place = PathPlace(tmp_path)
+    for step, attempt in ((10, 1), (20, 0), (30, 0), (40, 1)):
+        completed(place, step, name=owned(step, attempt))
+    assert removed_after(place, owned(40), kept=2, trusted={owned(10)}, attempt=OWN) == []
+    assert removed_after(place, owned(40), kept=2, trusted={owned(30, 0), owned(10)}, attempt=OWN) == [
+        owned(20, 0),
+        owned(10),
+    ]
+
+
+def test_another_run_at_the_same_place_loses_nothing_and_takes_nothing(tmp_path: Path) -> None:
+    place = PathPlace(tmp_path)
+    theirs = [owned(step, 0, "run-70") for step in (1000, 2000)]
+    for name, step in zip(theirs, (1000, 2000), strict=True):
+        completed(place, step, name=name)
+    in_flight = owned(5, 0, "run-70")
+    saved(tmp_path, 0, {"__0_0.distcp": 10}, name=in_flight)
+    for step in (10, 20, 3000):
+        completed(place, step, name=owned(step))
+        removed_after(place, owned(step), kept=1, trusted=set(), attempt=OWN)
+    assert set(place.folders()) == {*theirs, in_flight, owned(3000)}
+
+
+def test_a_save_that_somebody_removes_at_once_is_an_error(tmp_path: Path) -> None:
+    place = PathPlace(tmp_path)
+    completed(place, 10, name=owned(10))
+    for path in (MARKER_NAME, *FILES):
+        place.delete(f"{owned(10)}/{path}")
+    with pytest.raises(DamagedError, match="was removed or changed as soon as it was saved"):
+        removed_after(place, owned(10), kept=2, trusted=set(), attempt=OWN)
 
 
 class _Dying(PathPlace):
@@ -118,7 +176,7 @@ def test_a_removal_that_is_killed_leaves_nothing_that_looks_whole(tmp_path: Path
     place = _Dying(tmp_path)
     place.left = deletions
     with contextlib.suppress(KeyboardInterrupt):
-        remove_older(place, kept=1)
+        remove_older(place, saved=checkpoint_name(20), kept=1, owns=lambda _: True, trusted=())
     found = {one.name: one for one in newest_first(place)}
     assert found[checkpoint_name(20)].state == State.COMPLETE
     old = found.get(checkpoint_name(10))
@@ -142,6 +200,6 @@ def test_who_cannot_delete_is_warned_and_goes_on(
     for step in (10, 20):
         completed(place, step)
     with caplog.at_level(logging.WARNING):
-        assert remove_older(place, kept=1) == []
+        assert remove_older(place, saved=checkpoint_name(20), kept=1, owns=lambda _: True, trusted=()) == []
     assert "older checkpoints stay" in caplog.text
     assert look(place, checkpoint_name(10)).state == State.COMPLETE

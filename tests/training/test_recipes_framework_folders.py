@@ -216,4 +216,5 @@ def test_the_contract_says_where_folders_are_published(tmp_path: Path, monkeypat
     folders = megatron.publisher(StorageContract.from_dict(values), tmp_path / "saved")
     folders.saved(7)
     folders.close()
-    assert [found.name for found in newest_first(PathPlace(tmp_path / "lustre"))] == ["step-0000000007"]
+    (found,) = newest_first(PathPlace(tmp_path / "lustre"))
+    assert (found.step, found.state) == (7, State.COMPLETE)

@@ -16,7 +16,8 @@ from tests.training.checkpoint_support import PART, saved
 from tests.training.train_tiny import lustre_contract
 from training_storage.checkpoint_format import DCP_METADATA_NAME, MARKER_NAME, POINTER_NAME, read_marker, read_pointer
 from training_storage.training import StorageContract
-from training_storage.training.checkpoint_errors import NoCheckpointError
+from training_storage.training.checkpoint_attempt import Attempt
+from training_storage.training.checkpoint_errors import DamagedError, NoCheckpointError
 from training_storage.training.checkpoint_place import open_place
 from training_storage.training.checkpoint_scan import State, newest_first
 from training_storage.training.publish import publish
@@ -171,6 +172,83 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_next_older_one(run: Run) ->
         [[name, why]] = rank["passed_over"]
         assert name == "step-0000000002"
         assert "__1_0.distcp has another sha256" in why
+
+
+def test_a_checkpoint_that_one_rank_cannot_read_is_an_error_on_all_and_no_older_one_is_taken(run: Run) -> None:
+    for rank in run.of("newest_is_unreadable"):
+        assert "rank 1: " in rank["error"]
+        assert "Input/output error" in rank["error"]
+        # Far from the time that a collective waits for a rank that is gone.
+        assert rank["seconds"] < 20
+
+
+def test_a_rank_that_cannot_take_or_begin_is_named_on_all_ranks(run: Run) -> None:
+    for scenario in ("rank_1_cannot_take_it", "rank_1_cannot_begin"):
+        assert {rank["error"] for rank in run.of(scenario)} == {"CheckpointError: rank 1: no room for this"}
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_processes_without_a_launcher_never_meet_and_none_removes_what_another_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+    contract = StorageContract.from_dict(lustre_contract(tmp_path))
+    names = []
+    for _ in range(3):
+        checkpoints = DcpCheckpoints.from_contract(contract, kept=1)
+        checkpoints.save(7, {"weights": torch.ones(2)})
+        done = checkpoints.close()
+        assert done is not None
+        assert done.removed == ()
+        names.append(done.name)
+    assert sorted(found.name for found in newest_first(open_place(contract.checkpoints.write_to))) == sorted(names)
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+@pytest.mark.parametrize("counted", [True, False], ids=["same-run", "another-run"])
+def test_after_damage_the_new_saves_stay_and_a_restart_loads_them(tmp_path: Path, *, counted: bool) -> None:
+    target = f"{tmp_path}/lustre/"
+    state = {"weights": torch.ones(1000)}
+    attempts = [Attempt(run="run-7" if counted else f"run-{number}", counts=(number,)) for number in range(3)]
+    first = DcpCheckpoints(target, kept=2, attempt=attempts[0])
+    for step in (1000, 2000):
+        first.save(step, state)
+    first.save(3000, state)
+    first.close()
+    for step in (2000, 3000):
+        (file,) = Path(target, attempts[0].folder_name(step)).glob("*.distcp")
+        data = bytearray(file.read_bytes())
+        data[-50] ^= 1
+        file.write_bytes(data)
+    # It kept two, so what is left is damaged: the second starts from the beginning.
+    second = DcpCheckpoints(target, kept=2, attempt=attempts[1])
+    with pytest.raises(DamagedError):
+        second.load(state)
+    for step in (1010, 1020, 1030):
+        second.save(step, state)
+        done = second.wait()
+        assert done is not None
+        assert done.name not in done.removed
+    second.close()
+    loaded = DcpCheckpoints(target, attempt=attempts[2]).load(state)
+    assert loaded.name == attempts[1].folder_name(1030)
+    assert [one.name for one in loaded.passed_over] == [attempts[0].folder_name(step) for step in (3000, 2000)]
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_a_restart_removes_what_the_attempt_before_left(tmp_path: Path) -> None:
+    target = f"{tmp_path}/lustre/"
+    state = {"weights": torch.ones(10)}
+    for count, steps in enumerate([(10, 20), (30,)]):
+        checkpoints = DcpCheckpoints(target, kept=2, attempt=Attempt(run="run-7", counts=(count,)))
+        if count:
+            checkpoints.load(state)
+        for step in steps:
+            checkpoints.save(step, state)
+        done = checkpoints.close()
+    assert done is not None
+    assert done.removed == ("run-7-0-step-0000000010",)
 
 
 def test_a_save_that_is_killed_anywhere_leaves_the_newest_whole_one_and_the_pointer_never_goes_back(

@@ -15,11 +15,16 @@ from training_storage.planning.errors import InvalidJobError
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
+    from typing import TypeAlias
 
     from training_storage.training.checkpoint_place import Place
     from training_storage.training.checkpoint_scan import Found
     from training_storage.training.contract import Endpoint, StorageContract
+    from training_storage.training.publish import Published
     from training_storage.training.restore import Restored
+
+    #: Writes the answer and returns the exit code.
+    Tell: TypeAlias = Callable[[], int]
 
 _FAILED, _NONE, _INTERRUPTED = 1, 3, 130
 _SCHEMA_VERSION = 1
@@ -119,25 +124,35 @@ def _add_endpoint(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
-def _guarded(run: Callable[[argparse.Namespace], int]) -> Callable[[argparse.Namespace], int]:
-    """Return `run` with its errors as one line and an exit code."""
+def _guarded(run: Callable[[argparse.Namespace], Tell]) -> Callable[[argparse.Namespace], int]:
+    """Return `run` with its errors as one line and an exit code; what it returns tells the answer afterwards."""
 
     def call(arguments: argparse.Namespace) -> int:
         from training_storage.training.checkpoint_errors import CheckpointError, NoCheckpointError  # noqa: PLC0415
 
         try:
-            return run(arguments)
+            tell = run(arguments)
         except NoCheckpointError as error:
             return _fail(error, _NONE)
         except CheckpointError as error:
             return _fail(error, _FAILED)
         except KeyboardInterrupt:
             return _fail("interrupted; the same command goes on", _INTERRUPTED)
+        except OSError as error:
+            return _fail(os_reason(error), _FAILED)
+        # Outside: an answer that cannot be written is another error.
+        return tell()
 
     return call
 
 
-def _publish(arguments: argparse.Namespace) -> int:
+def os_reason(error: OSError) -> str:
+    """Return what the system says, and of which file."""
+    reason = error.strerror or str(error) or type(error).__name__
+    return reason if error.filename is None else f"{error.filename}: {reason}"
+
+
+def _publish(arguments: argparse.Namespace) -> Tell:
     from training_storage.training.publish import publish  # noqa: PLC0415
 
     part_size_mib = None if arguments.part_size_mib is None else _whole(arguments.part_size_mib, "--part-size-mib")
@@ -152,7 +167,11 @@ def _publish(arguments: argparse.Namespace) -> int:
         timeout_seconds=_whole(arguments.timeout_minutes, "--timeout-minutes") * 60,
         concurrency=_whole(arguments.concurrency, "--concurrency"),
     )
-    if arguments.json:
+    return lambda: _tell_published(published, as_json=arguments.json)
+
+
+def _tell_published(published: Published, *, as_json: bool) -> int:
+    if as_json:
         _print_json(vars_of(published))
         return OK
     state = "complete" if published.complete else "this rank's files are there; rank 0 completes the checkpoint"
@@ -166,7 +185,7 @@ def _publish(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def _restore(arguments: argparse.Namespace) -> int:
+def _restore(arguments: argparse.Namespace) -> Tell:
     from training_storage.training.restore import restore  # noqa: PLC0415
 
     if arguments.in_place and arguments.into:
@@ -182,9 +201,13 @@ def _restore(arguments: argparse.Namespace) -> int:
         files=arguments.files,
         concurrency=_whole(arguments.concurrency, "--concurrency"),
     )
+    return lambda: _tell_restored(restored, as_json=arguments.json)
+
+
+def _tell_restored(restored: Restored, *, as_json: bool) -> int:
     for passed in restored.passed_over:
         say(sys.stderr, f"{PROGRAM}: passed over {passed.place}{passed.name}: {passed.why}\n")
-    if arguments.json:
+    if as_json:
         _print_json(vars_of(restored))
         return OK
     say(sys.stderr, _restored_text(restored))
@@ -202,7 +225,7 @@ def _restored_text(restored: Restored) -> str:
     )
 
 
-def _list(arguments: argparse.Namespace) -> int:
+def _list(arguments: argparse.Namespace) -> Tell:
     from training_storage.training.checkpoint_scan import State, newest_first, verify_stored  # noqa: PLC0415
     from training_storage.training.publish import read_latest  # noqa: PLC0415
 
@@ -220,7 +243,11 @@ def _list(arguments: argparse.Namespace) -> int:
             damaged = damaged or row["state"] == State.DAMAGED
             rows.append(row)
         documents.append({"place": place.uri, "latest": latest and latest.checkpoint, "checkpoints": rows})
-    if arguments.json:
+    return lambda: _tell_list(documents, damaged=damaged, as_json=arguments.json)
+
+
+def _tell_list(documents: Sequence[dict[str, Any]], *, damaged: bool, as_json: bool) -> int:
+    if as_json:
         _print_json({"places": documents})
     else:
         say(sys.stdout, "".join(f"{line}\n" for line in _listed(documents)))

@@ -9,7 +9,7 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from training_storage.cli.checkpoint import endpoint_and_region, read_contract
+from training_storage.cli.checkpoint import endpoint_and_region, os_reason, read_contract
 from training_storage.cli.parser import OK, PROGRAM, Verbs, say
 from training_storage.planning.errors import InvalidJobError
 
@@ -72,6 +72,9 @@ def _run(arguments: argparse.Namespace) -> int:
     except _Interrupted:
         say(sys.stderr, f"{PROGRAM}: interrupted; what was written is deleted\n")
         return _INTERRUPTED
+    except OSError as error:
+        say(sys.stderr, f"{PROGRAM}: {os_reason(error)}\n")
+        return _FAILED
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -19,6 +19,10 @@ class DeniedError(CheckpointError):
     """The caller lacks a permission."""
 
 
+class FileSystemError(CheckpointError):
+    """A file system failed: no space, an I/O error, a folder in the way. Trying again at once cannot help."""
+
+
 class DeadlineError(CheckpointError):
     """Something was not finished in the time given; the message names the rank and the key."""
 

@@ -53,7 +53,11 @@ class Parts(Protocol):
 
 
 class Place(Protocol):
-    """A prefix or folder that holds checkpoints. Keys are relative to it, with ``/`` between their parts."""
+    """A prefix or folder that holds checkpoints. Keys are relative to it, with ``/`` between their parts.
+
+    Every method that takes a key refuses one that leaves the place (InvalidJobError), and ends in a CheckpointError
+    that names place and key where the store fails.
+    """
 
     @property
     def uri(self) -> str:
@@ -95,6 +99,32 @@ class Place(Protocol):
 
     def delete(self, key: str) -> None:
         """Remove a file; nothing happens where it does not exist."""
+
+
+def is_key(key: str) -> bool:
+    """Whether a key names something below a place on every store: relative, without ``..`` and control characters."""
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        return False
+    plain = all(part not in ("", ".", "..") for part in key.split("/"))
+    return plain and not any(character < " " or character == "\x7f" for character in key)
+
+
+def checked_key(key: str) -> str:
+    """Return `key`.
+
+    Raises
+    ------
+    InvalidJobError
+        If it names nothing below a place.
+    """
+    if not is_key(key):
+        raise InvalidJobError(
+            f"a name below a place of checkpoints must be relative, without empty parts, '..' and control characters,"
+            f" got: {key!r:.200}"
+        )
+    return key
 
 
 def open_place(

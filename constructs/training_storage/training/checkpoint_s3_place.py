@@ -11,8 +11,10 @@ import contextlib
 import datetime as dt
 import functools
 import math
+import re
 import threading
-from typing import TYPE_CHECKING, Any, Final, Self
+import time
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -27,8 +29,9 @@ from training_storage.training.checkpoint_errors import (
     DeniedError,
     WeakerGuaranteeError,
 )
-from training_storage.training.checkpoint_place import S3_SCHEME, Content, FileState
+from training_storage.training.checkpoint_place import S3_SCHEME, Content, FileState, checked_key, is_key
 from training_storage.training.endpoint import boto3_settings, endpoint_of, is_aws, obstore_settings
+from training_storage.training.publish_pauses import pauses
 
 try:
     import obstore
@@ -51,6 +54,8 @@ if TYPE_CHECKING:
     from training_storage.training.checkpoint_place import Data, Parts, Send
     from training_storage.training.contract import Endpoint
 
+T = TypeVar("T")
+
 #: Of one upload request: few requests, yet a part that fails is soon sent again.
 _PART_MIB: Final = 32
 _CONNECTIONS: Final = 64
@@ -68,6 +73,8 @@ _PART_CHECKSUMS: Final = (
     "ChecksumSHA256",
 )
 _LONGEST_REASON: Final = 300
+#: Of a read whose answer breaks off: obstore tries a request again, not an answer that has begun.
+_READ_TRIES: Final = 5
 # obstore raises Python's own error for what is not there.
 _MISSING: Final = (FileNotFoundError, NotFoundError)
 
@@ -89,7 +96,9 @@ class S3Place:
         capabilities: Capabilities | None,
         accept_weaker: bool,
         part_size_mib: int,
+        request_timeout_seconds: float = _TIMEOUT_SECONDS,
     ) -> None:
+        self._timeout_seconds = request_timeout_seconds
         self._bucket, self._prefix = bucket, prefix
         self._store, self._make_client = store, client
         self._compatible, self._accept_weaker = compatible, accept_weaker
@@ -136,6 +145,7 @@ class S3Place:
             capabilities=capabilities,
             accept_weaker=accept_weaker,
             part_size_mib=part,
+            request_timeout_seconds=request_timeout_seconds or _TIMEOUT_SECONDS,
         )
 
     @property
@@ -184,15 +194,16 @@ class S3Place:
 
     def folders(self) -> list[str]:
         """Return the names of the folders directly below; hidden ones are none of ours."""
-        with _reasons(self.uri):
-            found = obstore.list_with_delimiter(self._store)
+        found = self._read(self.uri, lambda: obstore.list_with_delimiter(self._store))
         names = (prefix.rstrip("/").rpartition("/")[2] for prefix in found["common_prefixes"])
-        return [name for name in names if not name.startswith(".")]
+        return [name for name in names if is_key(name) and not name.startswith(".")]
 
     def files(self, folder: str) -> dict[str, FileState]:
         """Return every object below a folder."""
-        with _reasons(f"{self.uri}{folder}/"):
-            return {
+        checked_key(folder)
+        return self._read(
+            f"{self.uri}{folder}/",
+            lambda: {
                 entry["path"].removeprefix(f"{folder}/"): FileState(
                     bytes=entry["size"], modified=entry["last_modified"]
                 )
@@ -200,11 +211,14 @@ class S3Place:
                 for entry in chunk
                 # Consoles make an empty object for a folder.
                 if entry["path"] != folder
-            }
+            },
+        )
 
     def read(self, key: str) -> Content | None:
         """Return a small object with its ETag."""
-        with _reasons(f"{self.uri}{key}"):
+        checked_key(key)
+
+        def whole() -> Content | None:
             try:
                 answer = obstore.get(self._store, key)
                 return Content(data=bytes(answer.bytes()), version=answer.meta["e_tag"] or "")
@@ -212,13 +226,20 @@ class S3Place:
                 _refuse_missing_bucket(error, self._bucket)
                 return None
 
+        return self._read(f"{self.uri}{key}", whole)
+
     def read_range(self, key: str, start: int, end: int) -> memoryview:
         """Return some bytes of an object."""
-        with _reasons(f"{self.uri}{key}"):
+        checked_key(key)
+
+        def some() -> memoryview:
             try:
                 return memoryview(obstore.get_range(self._store, key, start=start, end=end))
-            except _MISSING:
+            except _MISSING as error:
+                _refuse_missing_bucket(error, self._bucket)
                 raise DamagedError(f"{self.uri}{key} is missing") from None
+
+        return self._read(f"{self.uri}{key}", some)
 
     def create(self, key: str, data: Data) -> bool:
         """Put an object unless it exists."""
@@ -249,6 +270,7 @@ class S3Place:
 
     def delete(self, key: str) -> None:
         """Delete an object."""
+        checked_key(key)
         with _reasons(f"{self.uri}{key}"), contextlib.suppress(*_MISSING):
             obstore.delete(self._store, key)
 
@@ -271,20 +293,26 @@ class S3Place:
 
     def exists(self, key: str) -> bool:
         """Whether an object is there."""
-        with _reasons(f"{self.uri}{key}"):
+        checked_key(key)
+
+        def head() -> bool:
             try:
                 obstore.head(self._store, key)
             except _MISSING:
                 return False
             return True
 
+        return self._read(f"{self.uri}{key}", head)
+
     def put(self, key: str, data: Data) -> None:
         """Put an object whatever is there."""
+        checked_key(key)
         with _reasons(f"{self.uri}{key}"):
             obstore.put(self._store, key, data, use_multipart=False)
 
     def put_new(self, key: str, data: Data) -> bool:
         """Put an object with ``If-None-Match: *``; return whether the store took it."""
+        checked_key(key)
         with _reasons(f"{self.uri}{key}"):
             try:
                 obstore.put(self._store, key, data, mode="create")
@@ -294,10 +322,14 @@ class S3Place:
 
     def put_over(self, key: str, data: bytes, *, version: str) -> bool:
         """Put an object with ``If-Match``; return whether the store took it."""
+        checked_key(key)
         with _reasons(f"{self.uri}{key}"):
             try:
                 obstore.put(self._store, key, data, mode={"e_tag": version})
-            except (AlreadyExistsError, PreconditionError, *_MISSING):
+            except (AlreadyExistsError, PreconditionError):
+                return False
+            except _MISSING as error:
+                _refuse_missing_bucket(error, self._bucket)
                 return False
             return True
 
@@ -314,6 +346,7 @@ class S3Place:
 
         `create_only` completes with ``If-None-Match: *``; without it `before_completion` has the last word.
         """
+        checked_key(key)
         with _reasons(f"{self.uri}{key}"):
             upload = Upload(client=self.client, bucket=self._bucket, key=self._prefix + key)
             written = False
@@ -329,7 +362,21 @@ class S3Place:
     def copy(self, key: str, to: str) -> None:
         """Copy an object on the server's side."""
         with _reasons(f"{self.uri}{key}"):
-            obstore.copy(self._store, key, to)
+            obstore.copy(self._store, checked_key(key), checked_key(to))
+
+    def _read(self, what: str, call: Callable[[], T]) -> T:
+        """Read, again where the answer breaks off; a request that the SDK has tried for long is not tried again."""
+        started = time.monotonic()
+        for tries, pause in enumerate(pauses(), 1):
+            try:
+                with _reasons(what):
+                    return call()
+            except CheckpointError as error:
+                late = time.monotonic() - started > self._timeout_seconds
+                if type(error) is not CheckpointError or error.__cause__ is None or tries == _READ_TRIES or late:
+                    raise
+            time.sleep(pause)
+        raise AssertionError("pauses never end")
 
 
 class Upload:
@@ -367,13 +414,9 @@ class Upload:
 def _split(uri: str) -> tuple[str, str]:
     bucket, _, prefix = uri.removeprefix(S3_SCHEME).partition("/")
     prefix = prefix.strip("/")
-    if not bucket or "//" in prefix or not all(_is_plain(part) for part in prefix.split("/")):
+    if not bucket or (prefix and not is_key(prefix)):
         raise InvalidJobError(f"a place of checkpoints must be s3://BUCKET/PREFIX/, got: {uri!r:.200}")
     return bucket, f"{prefix}/" if prefix else ""
-
-
-def _is_plain(part: str) -> bool:
-    return part not in (".", "..")
 
 
 def _sdks(
@@ -423,6 +466,7 @@ def _reasons(what: str) -> Iterator[None]:
     try:
         yield
     except (BaseError, BotoCoreError, ClientError, OSError) as error:
+        _refuse_missing_bucket(error, what.removeprefix(S3_SCHEME).partition("/")[0])
         kind = DeniedError if _is_denied(error) else CheckpointError
         raise kind(f"{what}: {one_line(error)}") from error
 
@@ -436,6 +480,10 @@ def _is_denied(error: Exception) -> bool:
 def one_line(error: Exception) -> str:
     """Return what an SDK's error says, without its debugging output."""
     text = " ".join(str(error).split("\n\n", 1)[0].split())
+    # Of a store's answer in XML its own words.
+    words = re.search(r"<Code>([^<]*)</Code>(?:<Message>([^<]*)</Message>)?", text)
+    if words is not None:
+        text = ": ".join(filter(None, words.groups()))
     return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
 
 

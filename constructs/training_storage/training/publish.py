@@ -30,7 +30,7 @@ from training_storage.training.checkpoint_errors import CheckpointError, Deadlin
 from training_storage.training.checkpoint_place import Place, open_place
 from training_storage.training.publish_pauses import pauses
 from training_storage.training.publish_ranks import gather, record
-from training_storage.training.publish_source import is_end_mark, source_files
+from training_storage.training.publish_source import is_end_mark, is_plain_name, source_files
 from training_storage.training.publish_transfer import Transfer
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def publish(
         If the store refuses; names the rank and the key.
     """
     started = time.monotonic()
-    folder = Path(folder)
+    folder = _named(folder)
     step = _step(folder, step)
     _check_ranks(rank, ranks)
     mine = source_files(folder, files)
@@ -276,6 +276,18 @@ def _marker(data: bytes, where: str) -> Marker:
         return read_marker(data)
     except CheckpointFormatError as error:
         raise CheckpointError(f"{where}: {error}") from None
+
+
+def _named(folder: str | os.PathLike[str]) -> Path:
+    """Return the folder's absolute path: its last part is the checkpoint's name at the place."""
+    named = Path(folder)
+    if not named.name or named.name == "..":
+        named = named.resolve()
+    if not named.name or not is_plain_name(named.name):
+        raise InvalidJobError(
+            f"a checkpoint's folder must be named with letters, digits and simple marks, got: {str(folder)!r:.200}"
+        )
+    return named.absolute()
 
 
 def _step(folder: Path, given: int | None) -> int:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import datetime as dt
+import fcntl
 import logging
 import os
-import re
 import shutil
 import threading
 import uuid
@@ -22,15 +23,19 @@ from training_storage.checkpoint_format import (
     step_of_name,
 )
 from training_storage.planning.errors import InvalidJobError
-from training_storage.training.checkpoint_errors import CheckpointError, DeadlineError
+from training_storage.training.checkpoint_attempt import Attempt
+from training_storage.training.checkpoint_errors import CheckpointError, DeadlineError, SourceChangedError
+from training_storage.training.checkpoint_path_place import is_same
 from training_storage.training.checkpoint_place import Place, open_place
 from training_storage.training.endpoint import endpoint_of_contract
 from training_storage.training.publish import TIMEOUT_SECONDS, Published, publish
+from training_storage.training.publish_source import SourceFile, SourceParts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from types import TracebackType
 
+    from training_storage.checkpoint_format import CheckpointFile, Marker
     from training_storage.training.contract import StorageContract
 
 _LOG = logging.getLogger("training_storage.checkpoints")
@@ -38,6 +43,7 @@ KEPT: Final = 2
 #: Of folders that are being filled or emptied: no one takes them for a checkpoint.
 _WRITING_PREFIX: Final = ".writing-"
 _REMOVING_PREFIX: Final = ".removing-"
+_READ_BYTES: Final = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +81,7 @@ class CheckpointPublisher:
         See `publish`. With several ranks each has a folder of its own below `local_path`, named ``rank-00003``.
     attempt
         Goes before the step in names, so that a run that starts again never meets its own half-written folders. The
-        same on all ranks. See `attempt_of_environment`.
+        same on all ranks, and another one at each start. See `attempt_of_environment`.
     backlog
         How many checkpoints may wait; `submit` then waits itself, at most `timeout_seconds`.
     timeout_seconds
@@ -104,8 +110,8 @@ class CheckpointPublisher:
     ) -> None:
         if kept < 1:
             raise InvalidJobError(f"kept must be at least 1: the newest local checkpoint always stays, got: {kept}")
-        if attempt is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", attempt):
-            raise InvalidJobError(f"attempt must be letters, digits, dots and hyphens, got: {attempt!r}")
+        if attempt is not None:
+            Attempt(run=attempt)
         self._place = open_place(target) if isinstance(target, str) else target
         _refuse_the_place_itself(local_path, self._place)
         # Ranks of one node write the same names: each needs a folder of its own.
@@ -116,12 +122,16 @@ class CheckpointPublisher:
         self._timeout_seconds, self._concurrency = timeout_seconds, concurrency
         self._shared = _Shared()
         self._thread: threading.Thread | None = None
+        _remove_abandoned(self._local)
 
     @classmethod
     def from_contract(
         cls, contract: StorageContract, *, rank: int = 0, ranks: int = 1, durable: bool = False, **options: object
     ) -> Self:
         """Return a publisher of the job's checkpoints, named by the attempt that the launcher counts.
+
+        Without a launcher one process gets a name that no other has; several ranks then need `attempt`, because they
+        must agree on it.
 
         Parameters
         ----------
@@ -137,9 +147,10 @@ class CheckpointPublisher:
         checkpoints = contract.checkpoints
         uri = checkpoints.durable_uri if durable else checkpoints.write_to
         place = open_place(uri, endpoint=endpoint_of_contract(contract.endpoint), region=contract.region)
+        counted = Attempt.of_environment() or (Attempt.unique() if ranks == 1 else None)
         chosen: dict[str, object] = {
             "local_path": checkpoints.local_path,
-            "attempt": attempt_of_environment(),
+            "attempt": None if counted is None else counted.name,
             **options,
         }
         return cls(place, rank=rank, ranks=ranks, **chosen)  # type: ignore[arg-type] # checked by the class
@@ -159,14 +170,13 @@ class CheckpointPublisher:
         final = self._local / self.name_of(step)
         if final.exists():
             raise InvalidJobError(f"step must be saved once, got: {step} again, which {str(final)!r} holds")
-        draft = self._local / f"{_WRITING_PREFIX}{uuid.uuid4().hex}"
-        draft.mkdir(parents=True)
-        try:
-            yield draft
-            draft.rename(final)
-        except BaseException:
-            shutil.rmtree(draft, ignore_errors=True)
-            raise
+        with _held_draft(self._local) as draft:
+            try:
+                yield draft
+                draft.rename(final)
+            except BaseException:
+                shutil.rmtree(draft, ignore_errors=True)
+                raise
         self.submit(final, step=step)
 
     def submit(self, folder: str | os.PathLike[str], *, step: int | None = None) -> None:
@@ -303,15 +313,20 @@ class CheckpointPublisher:
             concurrency=self._concurrency,
         )
         _LOG.info("step %d is published in %.1f s", task.step, published.seconds)
-        remove_published(self._local, self._place, kept=self._kept)
+        try:
+            remove_published(self._local, self._place, kept=self._kept)
+        except (CheckpointError, OSError) as error:
+            # It is published all the same. A disk that fills up is an error of a later save.
+            _LOG.warning("older local checkpoints stay: %s", error)
         return published
 
 
 def remove_published(local_path: str | os.PathLike[str], place: Place, *, kept: int = KEPT) -> list[str]:
     """Remove local checkpoints but the newest `kept`; only those that are published whole, never the newest.
 
-    A checkpoint counts as published when its marker at `place` names every local file with its size. Other ranks'
-    files may be named beside them.
+    A checkpoint counts as published when its marker at `place` names every local file with its size, and `place` holds
+    it with that size; a local file that was touched since then must still have the checksum of the marker. Other
+    ranks' files may be named beside them.
 
     Returns
     -------
@@ -339,17 +354,10 @@ def remove_published(local_path: str | os.PathLike[str], place: Place, *, kept: 
 def attempt_of_environment(environment: Mapping[str, str] | None = None) -> str | None:
     """Return a name of this attempt at the job that is the same on all ranks and another one after a restart.
 
-    Of Slurm its job and restart count, of torchrun its run and restart count; None under neither.
+    Of Slurm its job, step and restart count, of torchrun its run and restart count; None under neither.
     """
-    known = os.environ if environment is None else environment
-    for job, restarts in (
-        ("SLURM_JOB_ID", "SLURM_RESTART_COUNT"),
-        ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"),
-    ):
-        if known.get(job) and known[job] != "none":
-            name = re.sub(r"[^A-Za-z0-9.]+", "-", f"run-{known[job]}-{known.get(restarts) or 0}")
-            return name[:63].strip("-")
-    return None
+    found = Attempt.of_environment(environment)
+    return None if found is None else found.name
 
 
 def _refuse_the_place_itself(local_path: str | os.PathLike[str], place: Place) -> None:
@@ -370,9 +378,69 @@ def _is_published(folder: Path, place: Place) -> bool:
     if found is None:
         return False
     try:
-        named = {file.path: file.bytes for file in read_marker(found.data).files}
+        marker = read_marker(found.data)
     except CheckpointFormatError:
         return False
-    local = {path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+    named = {file.path: file for file in marker.files}
+    local = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     local.pop(MARKER_NAME, None)
-    return bool(local) and all(named.get(path) == size for path, size in local.items())
+    stored = place.files(folder.name)
+    return bool(local) and all(
+        name in named
+        and name in stored
+        and path.stat().st_size == named[name].bytes == stored[name].bytes
+        and _is_as_published(path, named[name], marker)
+        for name, path in local.items()
+    )
+
+
+def _is_as_published(path: Path, named: CheckpointFile, marker: Marker) -> bool:
+    """Whether a local file still holds what was published of it; it is read only where it was touched since."""
+    state = path.stat()
+    # Time of the last change of its entry too: copying tools set that of its content back.
+    touched = dt.datetime.fromtimestamp(max(state.st_mtime, state.st_ctime), tz=dt.UTC)
+    if touched < marker.finished_at:
+        return True
+    parts = SourceParts(
+        SourceFile(path=named.path, local=path, bytes=state.st_size, expected=named.checksum), part_bytes=_READ_BYTES
+    )
+    try:
+        for _ in parts:
+            pass
+    except SourceChangedError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _held_draft(local: Path) -> Iterator[Path]:
+    """Make a folder to be filled, and hold a lock on it: the kernel lets go of it when the process ends."""
+    while True:
+        draft = local / f"{_WRITING_PREFIX}{uuid.uuid4().hex}"
+        draft.mkdir(parents=True)
+        held = os.open(draft, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            # Where a file system has no locks nobody can take it for abandoned either.
+            with contextlib.suppress(OSError):
+                fcntl.flock(held, fcntl.LOCK_EX)
+            # Somebody may have removed it before it was held.
+            if is_same(held, draft):
+                yield draft
+                return
+        finally:
+            os.close(held)
+
+
+def _remove_abandoned(local: Path) -> None:
+    """Remove the folders that killed processes were filling or emptying."""
+    for draft in local.glob(f"{_WRITING_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            held = os.open(draft, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _LOG.info("%s is removed: whoever was filling it has ended", draft)
+                shutil.rmtree(draft, ignore_errors=True)
+            finally:
+                os.close(held)
+    for doomed in local.glob(f"{_REMOVING_PREFIX}*"):
+        shutil.rmtree(doomed, ignore_errors=True)

@@ -6,7 +6,9 @@ import contextlib
 import fnmatch
 import hashlib
 import os
+import stat
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from training_storage.checkpoint_format import (
@@ -18,13 +20,12 @@ from training_storage.checkpoint_format import (
     read_marker,
 )
 from training_storage.planning.errors import InvalidJobError
-from training_storage.training.checkpoint_errors import SourceChangedError
-from training_storage.training.checkpoint_path_place import DRAFT_PREFIX
+from training_storage.training.checkpoint_errors import FileSystemError, SourceChangedError
+from training_storage.training.checkpoint_path_place import is_draft
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
 ALGORITHM: Final = "sha256"
 #: Below the folder of a checkpoint that several ranks write: what each has finished.
@@ -68,7 +69,10 @@ def source_files(folder: Path, patterns: Sequence[str] = ()) -> list[SourceFile]
     Raises
     ------
     InvalidJobError
-        If the folder is none, holds no such file, or holds a name that a store cannot keep.
+        If the folder is none, holds no such file, holds a name that a store cannot keep, or what is no file: leaving it
+        out would make a checkpoint complete that is not.
+    FileSystemError
+        If a folder cannot be listed.
     """
     if not folder.is_dir():
         raise InvalidJobError(f"a checkpoint must be a folder, got: {str(folder)!r}")
@@ -77,18 +81,23 @@ def source_files(folder: Path, patterns: Sequence[str] = ()) -> list[SourceFile]
     for path, local in _walk(folder):
         if patterns and not any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns):
             continue
-        if _FORBIDDEN & set(path) or not path.isprintable():
+        if not is_plain_name(path):
             raise InvalidJobError(
                 f"a file of a checkpoint must be named with letters, digits and simple marks, got: {path!r} in"
                 f" {str(folder)!r}"
             )
-        found.append(SourceFile(path=path, local=local, bytes=local.stat().st_size, expected=expected.get(path)))
+        found.append(SourceFile(path=path, local=local, bytes=_size(local), expected=expected.get(path)))
     if not found:
         which = f" that match {', '.join(patterns)}" if patterns else ""
         raise InvalidJobError(f"a checkpoint must hold files{which}, got: none in {str(folder)!r}")
     if not patterns and (gone := set(expected) - {file.path for file in found}):
         raise SourceChangedError(f"{folder / min(gone)} is missing, which {MARKER_NAME} names")
     return sorted(found, key=lambda file: (is_end_mark(file.path), -file.bytes, file.path))
+
+
+def is_plain_name(path: str) -> bool:
+    """Whether every store and file system keeps this name as it is."""
+    return not _FORBIDDEN & set(path) and path.isprintable()
 
 
 def is_end_mark(path: str) -> bool:
@@ -131,8 +140,10 @@ class SourceParts:
         ------
         SourceChangedError
             If it is not the file that was listed, or changes on the way.
+        FileSystemError
+            If it cannot be read.
         """
-        with self._file.local.open("rb", buffering=0) as source:
+        with _reasons(self._file.local), self._file.local.open("rb", buffering=0) as source:
             state = os.fstat(source.fileno())
             left = self.size
             while left or not self.size:
@@ -178,13 +189,46 @@ def _changed(file: int, before: os.stat_result, size: int) -> bool:
 
 
 def _walk(folder: Path) -> Iterator[tuple[str, Path]]:
-    for parent, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if name != RECORDS_FOLDER]
-        for name in names:
-            local = folder / parent / name
+    """Yield what is to be published; links to folders too, which `_size` refuses."""
+
+    def refuse(error: OSError) -> None:
+        raise FileSystemError(f"{error.filename}: cannot be listed ({error.strerror})") from error
+
+    for parent, folders, names in os.walk(folder, onerror=refuse):
+        if Path(parent) == folder:
+            folders[:] = [name for name in folders if name != RECORDS_FOLDER]
+        for name in (*names, *(name for name in folders if Path(parent, name).is_symlink())):
+            local = Path(parent, name)
             path = local.relative_to(folder).as_posix()
-            if path != MARKER_NAME and not name.startswith(DRAFT_PREFIX) and local.is_file():
+            if path != MARKER_NAME and not is_draft(name):
                 yield path, local
+
+
+def _size(local: Path) -> int:
+    try:
+        state = local.stat()
+    except OSError as error:
+        if local.is_symlink():
+            raise InvalidJobError(
+                f"a checkpoint must hold files, got: {str(local)!r}, a link to what is not there"
+            ) from None
+        raise FileSystemError(f"{local}: cannot be read ({error.strerror})") from error
+    if stat.S_ISDIR(state.st_mode):
+        raise InvalidJobError(
+            f"a checkpoint must hold its files itself, got: {str(local)!r}, a link to a folder. Put the folder there."
+        )
+    if not stat.S_ISREG(state.st_mode):
+        raise InvalidJobError(f"a checkpoint must hold files, got: {str(local)!r}, which is neither file nor folder")
+    return state.st_size
+
+
+@contextlib.contextmanager
+def _reasons(local: Path) -> Iterator[None]:
+    """Turn what the local file system raises into one line; what the place raises is none of it."""
+    try:
+        yield
+    except OSError as error:
+        raise FileSystemError(f"{local}: cannot be read ({error.strerror or error})") from error
 
 
 def _expected(folder: Path) -> Mapping[str, Checksum]:
@@ -192,7 +236,8 @@ def _expected(folder: Path) -> Mapping[str, Checksum]:
     if not marker.is_file():
         return {}
     try:
-        files = read_marker(marker.read_bytes()).files
+        with _reasons(marker):
+            files = read_marker(marker.read_bytes()).files
     except CheckpointFormatError as error:
         raise SourceChangedError(f"{folder}: {error}") from None
     return {file.path: file.checksum for file in files if file.checksum and file.checksum.algorithm == ALGORITHM}

@@ -98,7 +98,13 @@ class Transfer:
         known = {file.path: file for file in marker.files}
 
         def one(file: SourceFile) -> None:
-            if self._hashed(file) != known.get(file.path):
+            if file.path not in known:
+                raise DifferentContentError(
+                    f"rank {self._rank}: {self._place.uri}{self._folder}/ is complete already, and without {file.path};"
+                    " nothing was added. Were there fewer ranks at first? Give the folder a name of its own that ends"
+                    f" in the step, such as run2-{self._folder}."
+                )
+            if self._hashed(file) != known[file.path]:
                 raise self._different(file)
             self._count()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections.abc
 import concurrent.futures
+import contextlib
 import fnmatch
 import hashlib
 import os
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from training_storage.checkpoint_format import DCP_METADATA_NAME, MARKER_NAME
 from training_storage.planning.errors import InvalidJobError
-from training_storage.training.checkpoint_errors import CheckpointError, DamagedError, NoCheckpointError
+from training_storage.training.checkpoint_errors import DamagedError, FileSystemError, NoCheckpointError
 from training_storage.training.checkpoint_path_place import DRAFT_PREFIX, PathPlace, locked
 from training_storage.training.checkpoint_place import Place, open_place
 from training_storage.training.checkpoint_scan import Found, State, look, newest_first, read_file
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from training_storage.checkpoint_format import CheckpointFile
+    from training_storage.training.checkpoint_place import Data
 
 CONCURRENCY: Final = 16
 _LOCKS_FOLDER: Final = ".locks"
@@ -220,7 +222,7 @@ def _fetch(
         if into is None:
             folder = (place.local_folder or Path()) / found.name
             for file in wanted:
-                for _ in read_file(place, f"{found.name}/{file.path}", file, pool=pool, ahead=concurrency):
+                for _ in _read(place, f"{found.name}/{file.path}", file, pool=pool, ahead=concurrency):
                     pass
             return folder, sum(file.bytes for file in wanted)
         target = PathPlace(into)
@@ -249,23 +251,38 @@ def _fetch_file(
     key = f"{name}/{file.path}"
     path = target.local_folder / key
     locks = target.local_folder / _LOCKS_FOLDER
-    locks.mkdir(exist_ok=True)
-    with locked(locks / hashlib.sha256(key.encode()).hexdigest()):
-        if file.checksum is not None and _is_true(target, key, file, pool=pool, concurrency=concurrency):
-            return 0
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f"{DRAFT_PREFIX}{uuid.uuid4().hex}")
-        try:
-            with draft.open("xb", buffering=0) as out:
-                for data in read_file(place, key, file, pool=pool, ahead=concurrency):
-                    _write(out.fileno(), data)
-            # Not create-only: a file of that name that is not true is replaced.
-            draft.replace(path)
-        except OSError as error:
-            raise CheckpointError(f"{path} cannot be written ({error.strerror})") from None
-        finally:
-            draft.unlink(missing_ok=True)
+    with _reasons(path, "written"):
+        locks.mkdir(exist_ok=True)
+        with locked(locks / hashlib.sha256(key.encode()).hexdigest()):
+            if file.checksum is not None and _is_true(target, key, file, pool=pool, concurrency=concurrency):
+                return 0
+            path.parent.mkdir(parents=True, exist_ok=True)
+            draft = path.with_name(f"{DRAFT_PREFIX}{uuid.uuid4().hex}")
+            try:
+                with draft.open("xb", buffering=0) as out:
+                    for data in _read(place, key, file, pool=pool, ahead=concurrency):
+                        _write(out.fileno(), data)
+                # Not create-only: a file of that name that is not true is replaced.
+                draft.replace(path)
+            finally:
+                draft.unlink(missing_ok=True)
     return file.bytes
+
+
+def _read(
+    place: Place, key: str, file: CheckpointFile, *, pool: concurrent.futures.Executor, ahead: int
+) -> Iterator[Data]:
+    """Yield a stored file; an error says that reading failed, not that writing did."""
+    with _reasons(f"{place.uri}{key}", "read"):
+        yield from read_file(place, key, file, pool=pool, ahead=ahead)
+
+
+@contextlib.contextmanager
+def _reasons(what: object, done: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise FileSystemError(f"{what} cannot be {done} ({error.strerror or error})") from error
 
 
 def _is_true(

@@ -195,6 +195,10 @@ def verify(
                 checks += _Trial(place, target, speed).run()
         except CheckpointError as error:
             checks.append(Check(name="open", result=Result.FAILED, detail=str(error)))
+        except OSError as error:
+            # Of what is asked of the system directly: whether a path is mounted, or is a folder.
+            detail = f"{target.where}: {error.strerror or error}"
+            checks.append(Check(name="open", result=Result.FAILED, detail=detail))
         yield Verified(target=target, checks=tuple(checks))
 
 

@@ -17,6 +17,7 @@ from training_storage.checkpoint_format import (
     Pointer,
     incompleteness,
     pointer_moves,
+    step_of_name,
 )
 from training_storage.training.checkpoint_errors import (
     CheckpointError,
@@ -24,12 +25,12 @@ from training_storage.training.checkpoint_errors import (
     DeadlineError,
     DifferentContentError,
 )
-from training_storage.training.checkpoint_scan import State, newest_first
+from training_storage.training.checkpoint_scan import State, look, newest_first
 from training_storage.training.publish import read_latest
 from training_storage.training.publish_pauses import pauses
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from training_storage.checkpoint_format import CheckpointFile
     from training_storage.training.checkpoint_place import Place
@@ -79,30 +80,62 @@ def complete(place: Place, name: str, *, step: int, files: Sequence[CheckpointFi
     return _move_pointer(place, Pointer(checkpoint=name, step=step), timeout_seconds=timeout_seconds)
 
 
-def remove_older(place: Place, *, kept: int) -> list[str]:
-    """Remove complete checkpoints but the newest `kept`, and what older attempts left unfinished before them.
+def remove_older(
+    place: Place, *, saved: str, kept: int, owns: Callable[[str], bool], trusted: Collection[str]
+) -> list[str]:
+    """Remove what a run has left at a place before its newest `kept` checkpoints, complete or not.
 
     A checkpoint loses its end marks first, so that no one takes a half-removed one for complete. Where something cannot
     be removed, a warning is logged and it stays: the new checkpoint is complete all the same.
+
+    Parameters
+    ----------
+    saved
+        The folder that was completed just now. It is never removed, nor is anything of a higher step.
+    kept
+        How many complete checkpoints stay at least; nothing is removed before there are so many.
+    owns
+        Whether a folder is of this run, and not of an attempt that is still running. Others are never removed.
+    trusted
+        Folders whose content is known to be true, because it was hashed on its way there or read since: only these
+        count as kept. Sizes alone do not show damage.
 
     Returns
     -------
     list[str]
         The names of what was removed.
+
+    Raises
+    ------
+    DamagedError
+        If `saved` itself is not there whole: somebody else removes checkpoints at this place.
     """
     removed: list[str] = []
-    complete_ones = 0
+    staying = {saved}
     try:
-        for found in newest_first(place):
-            if found.state == State.COMPLETE and complete_ones < kept:
-                complete_ones += 1
-            # An unfinished one beside the newest may be in the making.
-            elif found.step is not None and complete_ones >= kept:
-                _remove(place, found.name)
-                removed.append(found.name)
+        _refuse_removed(look(place, saved), place)
+        steps = {name: step_of_name(name) for name in place.folders() if owns(name)}
+        newest = step_of_name(saved) or 0
+        older = [name for name, step in steps.items() if name != saved and step is not None and step <= newest]
+        for name in sorted(older, key=lambda name: (steps[name], name), reverse=True):
+            if len(staying) >= kept:
+                _remove(place, name)
+                removed.append(name)
+            elif name in trusted and look(place, name).state == State.COMPLETE:
+                staying.add(name)
+    except DamagedError:
+        raise
     except (CheckpointError, OSError) as error:
         _LOG.warning("older checkpoints stay: %s", error)
     return removed
+
+
+def _refuse_removed(saved: Found, place: Place) -> None:
+    if saved.state != State.COMPLETE:
+        raise DamagedError(
+            f"{place.uri}{saved.name} was removed or changed as soon as it was saved ({saved.why}): somebody else"
+            " cleans up here. Give each run a job name, and so a place, of its own"
+        )
 
 
 def _remove(place: Place, name: str) -> None:

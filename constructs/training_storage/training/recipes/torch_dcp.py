@@ -14,16 +14,16 @@ import functools
 import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from training_storage.checkpoint_format import DCP_METADATA_NAME, checkpoint_name
 from training_storage.planning.errors import InvalidJobError
 from training_storage.planning.units import MIB
+from training_storage.training.checkpoint_attempt import Attempt
 from training_storage.training.checkpoint_errors import CheckpointError, DamagedError, NoCheckpointError
 from training_storage.training.checkpoint_place import open_place
 from training_storage.training.checkpoint_scan import verify_stored
 from training_storage.training.endpoint import endpoint_of
-from training_storage.training.publish_background import attempt_of_environment
 from training_storage.training.recipes.completion import complete, newest_complete, remove_older
 from training_storage.training.recipes.in_flight import InFlight
 from training_storage.training.restore import PassedOver
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from training_storage.training.contract import Endpoint, StorageContract
     from training_storage.training.recipes.dcp_s3 import NewPrefixWriter
     from training_storage.training.recipes.dcp_streams import NewFolderWriter
+
+T = TypeVar("T")
 
 _LOG = logging.getLogger("training_storage.checkpoints")
 TIMEOUT_SECONDS: Final = 1800.0
@@ -121,10 +123,12 @@ class DcpCheckpoints:
     part_size_mib
         Of uploads at least; more where a rank's file would have too many parts.
     kept
-        How many complete checkpoints stay at `target`; None removes none.
+        How many complete checkpoints of this run stay at `target`; None removes none. What other runs have written is
+        never removed.
     attempt
         Goes before the step in names, so that a run that starts again never meets its own half-written folders. The
-        same on all ranks.
+        same on all ranks, and another one at each start. An `Attempt` says which earlier ones are of the same run, and
+        what they left is removed too; text is a run of one attempt.
     timeout_seconds
         For one save. Collectives of a save whose rank has died end after it too.
 
@@ -145,7 +149,7 @@ class DcpCheckpoints:
         region: str | None = None,
         part_size_mib: int = 8,
         kept: int | None = None,
-        attempt: str | None = None,
+        attempt: Attempt | str | None = None,
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> None:
         if kept is not None and kept < 1:
@@ -153,7 +157,11 @@ class DcpCheckpoints:
         self._endpoint, self._region, self._part_size_mib = endpoint, region, part_size_mib
         self._place = self._open(target)
         self._sources = [self._place, *(self._open(source) for source in dict.fromkeys(sources) if source != target)]
-        self._kept, self._attempt, self._timeout_seconds = kept, attempt, timeout_seconds
+        self._kept, self._timeout_seconds = kept, timeout_seconds
+        self._attempt = Attempt(run=attempt) if isinstance(attempt, str) else attempt
+        # Without an attempt nothing but memory tells whose a folder is.
+        self._started: set[str] = set()
+        self._trusted: set[str] = set()
         self._rank, self._ranks = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
         # A group of its own: a barrier of training that meets a collective of the background save on one group is a
         # deadlock. On the CPU, because the save must not wait for the accelerators' queue.
@@ -183,15 +191,17 @@ class DcpCheckpoints:
             "part_size_mib": contract.loader.part_size_mib,
             # In the lake itself `archive` decides what stays: it keeps more than the newest.
             "kept": None if checkpoints.write_to == checkpoints.durable_uri else checkpoints.kept,
-            "attempt": attempt_of_environment(),
+            "attempt": Attempt.of_environment(),
             **options,
         }
-        return cls(checkpoints.write_to, **chosen)
+        made = cls(checkpoints.write_to, **chosen)
+        if chosen["attempt"] is None and "attempt" not in options:
+            made._attempt = made._on_rank_0(Attempt.unique)
+        return made
 
     def name_of(self, step: int) -> str:
         """Return the folder's name of a step in this attempt."""
-        name = checkpoint_name(step)
-        return f"{self._attempt}-{name}" if self._attempt else name
+        return checkpoint_name(step) if self._attempt is None else self._attempt.folder_name(step)
 
     def check(self) -> Saved | None:
         """Return the save in flight if it is complete by now, else None; call it each step.
@@ -235,7 +245,9 @@ class DcpCheckpoints:
         started = time.monotonic()
         name = self.name_of(step)
         plain = {key: value.state_dict() if isinstance(value, Stateful) else value for key, value in state.items()}
-        writer = self._writer(name, largest_file_bytes=local_bytes(plain))
+        # Told to all: a rank that fails alone would let the others wait in torch's collectives.
+        writer = self._together(lambda: self._writer(name, largest_file_bytes=local_bytes(plain)))
+        self._started.add(name)
         # Returns once the state is copied; torch's writer is its own stager.
         future = async_save(plain, storage_writer=writer, process_group=self._group)
         # Torch answers with two futures where somebody else copies the state; here its writer has done so already.
@@ -269,16 +281,27 @@ class DcpCheckpoints:
         started = time.monotonic()
         chosen, passed = self._choose(verify=verify)
         place, name, step = self._sources[chosen[0]], chosen[1], chosen[2]
-        resolved = {key: value.state_dict() if isinstance(value, Stateful) else value for key, value in state.items()}
-        try:
-            dcp_load(resolved, storage_reader=self._reader(place, name), process_group=self._group)
-        except CheckpointException as error:
-            raise CheckpointError(f"{place.uri}{name} was not loaded: {_reason(error)}") from None
-        for key, value in state.items():
-            if isinstance(value, Stateful):
-                value.load_state_dict(resolved[key])
-            elif isinstance(state, dict) and not isinstance(value, (torch.Tensor, dict)):
-                state[key] = resolved[key]
+        resolved, reader = self._together(
+            lambda: (
+                {key: value.state_dict() if isinstance(value, Stateful) else value for key, value in state.items()},
+                self._reader(place, name),
+            )
+        )
+
+        def put() -> None:
+            try:
+                dcp_load(resolved, storage_reader=reader, process_group=self._group)
+            except CheckpointException as error:
+                raise CheckpointError(f"{place.uri}{name} was not loaded: {_reason(error)}") from None
+            for key, value in state.items():
+                if isinstance(value, Stateful):
+                    value.load_state_dict(resolved[key])
+                elif isinstance(state, dict) and not isinstance(value, (torch.Tensor, dict)):
+                    state[key] = resolved[key]
+
+        self._together(put)
+        if verify and place is self._place:
+            self._trusted.add(name)
         return Loaded(place=place.uri, name=name, step=step, passed_over=passed, seconds=time.monotonic() - started)
 
     # ---- saving ------------------------------------------------------------------------------------------------------
@@ -316,7 +339,7 @@ class DcpCheckpoints:
         def finish() -> Saved:
             files = [file for files in written for file in files]
             moved = complete(self._place, name, step=step, files=files, timeout_seconds=self._timeout_seconds)
-            removed = () if self._kept is None else tuple(remove_older(self._place, kept=self._kept))
+            removed = self._remove_older(name)
             return Saved(
                 name=name,
                 step=step,
@@ -328,6 +351,15 @@ class DcpCheckpoints:
 
         saved: Saved = self._on_rank_0(finish)
         return saved
+
+    def _remove_older(self, saved: str) -> tuple[str, ...]:
+        """Remove what this run left at the target before its newest checkpoints; rank 0 alone does so."""
+        self._trusted.add(saved)
+        if self._kept is None:
+            return ()
+        owns = self._started.__contains__ if self._attempt is None else self._attempt.owns
+        removed = remove_older(self._place, saved=saved, kept=self._kept, owns=owns, trusted=self._trusted)
+        return tuple(removed)
 
     # ---- loading -----------------------------------------------------------------------------------------------------
 
@@ -349,7 +381,8 @@ class DcpCheckpoints:
                 raise NoCheckpointError(f"no complete checkpoint in {where}")
             index, found = candidate
             place = self._sources[index]
-            whys = self._gather(self._damage(place, found, verify=verify))
+            # Only damage lets an older one be taken: what cannot be read may be whole, and work would be lost.
+            whys = self._gather(self._together(functools.partial(self._damage, place, found, verify=verify)))
             why = self._on_rank_0(functools.partial(_first, whys))
             if why is None:
                 return (index, found.name, found.step), tuple(passed)
@@ -364,11 +397,7 @@ class DcpCheckpoints:
         if not verify:
             return None
         share = dataclasses.replace(found, files=found.files[self._rank :: self._ranks])
-        try:
-            return verify_stored(place, share, concurrency=_READ_CONCURRENCY)
-        except CheckpointError as error:
-            # The others wait for this rank: it answers, and they all pass the checkpoint over or stop with it.
-            return str(error)
+        return verify_stored(place, share, concurrency=_READ_CONCURRENCY)
 
     def _reader(self, place: Place, name: str) -> StorageReader:
         if place.local_folder is not None:
@@ -397,6 +426,24 @@ class DcpCheckpoints:
         dist.gather_object(mine, every, dst=0, group=self._group)
         return every or []
 
+    def _together(self, call: Callable[[], T]) -> T:
+        """Run `call` on every rank; where it failed on any, raise that rank's error on all, so that none waits."""
+        result: list[T] = []
+        failure: Exception | None = None
+        told: Exception | None = None
+        try:
+            result.append(call())
+        except Exception as error:  # noqa: BLE001 -- the other ranks wait for an answer
+            failure = error
+            kind = type(error) if isinstance(error, (CheckpointError, InvalidJobError)) else CheckpointError
+            told = kind(f"rank {self._rank}: {' '.join(str(error).split()) or type(error).__name__:.2000}")
+        every = self._gather(told)
+        try:
+            self._on_rank_0(functools.partial(_raise_first, every))
+        except (CheckpointError, InvalidJobError) as first:
+            raise first from failure
+        return result[0]
+
     def _on_rank_0(self, call: Callable[[], Any]) -> Any:  # noqa: ANN401
         """Run `call` on rank 0, and return its result or raise its error on every rank."""
         answer: list[Any] = [None, None]
@@ -412,6 +459,12 @@ class DcpCheckpoints:
         if answer[1] is not None:
             raise CheckpointError(f"rank 0: {answer[1]}")
         return answer[0]
+
+
+def _raise_first(errors: Sequence[Exception | None]) -> None:
+    for error in errors:
+        if error is not None:
+            raise error
 
 
 def _first(whys: Sequence[str | None]) -> str | None:
