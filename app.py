@@ -48,7 +48,8 @@ def build(app: App) -> list[str]:
         return []
     options = request.options
     choice = choose_engine(plan, engine=options.engine, ami_parameter=options.ami_parameter)
-    return [*plan.summary_lines(), *choice.lines(), *options.notes(instances=plan.job.instances)]
+    notes = options.notes(instances=plan.job.instances, instance_type=plan.job.instance_type, engine=choice.name)
+    return [*plan.summary_lines(), *choice.lines(), *notes]
 
 
 def main() -> int:

@@ -265,7 +265,7 @@ BAD_VALUES: list[tuple[dict[str, str], str]] = [
         {"instances": "8", "engine": "ec2", "home_file_system_id": "fs-01234567"},
         "home_file_system_id must be left out for engine ec2, which has no /home, got: 'fs-01234567'",
     ),
-    ({"instances": "8", "time_to_live_hours": "3"}, "time_to_live_hours is not available in this version"),
+    ({"instances": "8", "time_to_live_hours": "3"}, "alarm_topic_arn must be given with time_to_live_hours"),
     ({"instances": "8", "vpc_id": "vpc-01234567"}, "vpc_id and subnet_id must be given together"),
     (
         {"instances": "8", "vpc_id": "vpc-01234567", "subnet_id": "subnet-01234567", "egress": "isolated"},
