@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,7 @@ from training_storage.training.shard_pack import PackProgress, pack_shards
 from training_storage.training.shard_s3 import S3Access
 from training_storage.training.shard_source import open_source
 from training_storage.training.shard_verify import read_index, verify_shards
+from training_storage.training.shard_work import listing_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -165,6 +167,78 @@ def test_files_that_readers_would_lose_are_refused(tmp_path: Path, files: dict[s
     assert not (tmp_path / "out").exists()
 
 
+def linked(folder: Path) -> Path:
+    """Make a source of links: twice to one folder elsewhere, and to a file."""
+    written(folder / "elsewhere", {"cats/1.jpg": b"1", "cats/deep/2.jpg": b"2", "3.jpg": b"3"})
+    source = written(folder / "in", {"0.jpg": b"0"})
+    (source / "cats").symlink_to(folder / "elsewhere" / "cats")
+    (source / "dogs").symlink_to(Path("..", "elsewhere", "cats"))
+    (source / "3.jpg").symlink_to(folder / "elsewhere" / "3.jpg")
+    return source
+
+
+WRONG = {
+    "dangling": "a link that leads nowhere",
+    "itself": "a link that leads nowhere",
+    "through a file": "a link that leads nowhere",
+    "up": "a link to a folder above it",
+    "far up": "a link to a folder above it",
+    "pipe": "no regular file",
+    "socket": "no regular file",
+}
+
+
+def make_wrong(source: Path, kind: str) -> str:
+    """Put something that can be no sample into `source`; return its path."""
+    path = source / "bad.jpg"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as one:
+            one.bind(os.path.relpath(path))
+    elif kind == "far up":
+        (source / "a" / "b").mkdir(parents=True)
+        path = source / "a" / "b" / "bad.jpg"
+        path.symlink_to(source)
+    else:
+        targets = {"dangling": "/nowhere", "itself": "bad.jpg", "through a file": "0.jpg/x", "up": "."}
+        path.symlink_to(targets[kind])
+    return str(path.relative_to(source))
+
+
+def test_links_to_folders_and_files_are_followed(tmp_path: Path) -> None:
+    source = linked(tmp_path)
+    pack_shards(source=str(source), target=str(tmp_path / "out"), shards=1)
+    assert read_back(tmp_path / "out") == {
+        "0.jpg": b"0",
+        "3.jpg": b"3",
+        **{
+            f"{animal}/{path}": data
+            for animal in ("cats", "dogs")
+            for path, data in (("1.jpg", b"1"), ("deep/2.jpg", b"2"))
+        },
+    }
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_what_cannot_be_followed_or_read_is_refused_and_counted_and_never_passed_over(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = linked(tmp_path)
+    path = make_wrong(source, kind)
+    with pytest.raises(ShardInputError, match=rf"got: '{path}' \({WRONG[kind]}.*\) and 0 more in .*--skip-unnamed"):
+        pack_shards(source=str(source), target=str(tmp_path / "out"), shards=1)
+    assert not (tmp_path / "out").exists()
+    assert cli.main(["shards", "pack", "in", "out", "--shards", "1", "--skip-unnamed", "--processes", "1"]) == 0
+    assert "files that can be no sample left out: 1" in capsys.readouterr().out
+    assert (read_index("out").samples, read_index("out").unnamed) == (6, 1)
+    assert cli.main(["shards", "plan", "in", "--nodes", "1", "--accelerators", "1", "--workers", "1"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "6 in 6 files" in told
+    assert f"cannot be part of a sample: 1, the first is '{path}' ({WRONG[kind]}" in told
+
+
 def test_files_left_out_on_request_are_counted(tmp_path: Path) -> None:
     written(tmp_path / "in", {"a/7.jpg": b"7", "a/README": b"", ".git/x.y": b""})
     index = pack_shards(source=str(tmp_path / "in"), target=str(tmp_path / "out"), shards=1, skip_unnamed=True)
@@ -284,6 +358,32 @@ def wait_for_growth(process: subprocess.Popen[bytes], target: Path, before: int)
     while process.poll() is None and not (target.exists() and len(list(target.glob("*.tar"))) > before):
         assert time.monotonic() < deadline
         time.sleep(0.002)
+
+
+@pytest.mark.training
+def test_what_a_killed_packing_left_in_the_work_folder_is_removed_by_the_next(tmp_path: Path) -> None:
+    source, work = written(tmp_path / "in", small_files(160, size=20_000)), tmp_path / "work"
+    work.mkdir()
+    command = [
+        sys.executable, "-m", "training_storage.cli", "shards", "pack", str(source), str(tmp_path / "out"),
+        "--shards", "24", "--processes", "1", "--work", str(work),
+    ]  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for_growth(process, tmp_path / "out", 0)
+    process.kill()
+    process.wait()
+    assert [path.name.startswith("shards-listing-") for path in work.iterdir()] == [True]
+    with listing_folder(str(work)) as live:
+        subprocess.run(command, capture_output=True, check=True)
+        assert list(work.iterdir()) == [live], "that of a packing that is at work stays"
+    assert list(work.iterdir()) == []
+
+
+def test_a_work_folder_that_is_none_is_refused(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        ShardInputError, match="--work must be a folder that exists and can be written, got: '/nowhere'"
+    ):
+        pack_shards(source=str(source), target=str(tmp_path / "out"), shards=1, work="/nowhere")
 
 
 # Verifying.

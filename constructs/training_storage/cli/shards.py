@@ -59,10 +59,14 @@ def add_verb(verbs: Verbs) -> None:
     pack.add_argument("--seed", metavar="NUMBER", default="0", help="of the shuffle (default: 0)")
     pack.add_argument("--processes", metavar="NUMBER", help="shards written at once (default: one a core)")
     pack.add_argument(
-        "--work", metavar="FOLDER", help="where shards wait on their way to S3 (default: temporary files)"
+        "--work",
+        metavar="FOLDER",
+        help="where the listing is kept and shards wait on their way to S3 (default: temporary files)",
     )
     pack.add_argument(
-        "--skip-unnamed", action="store_true", help="leave out files without an extension instead of refusing them"
+        "--skip-unnamed",
+        action="store_true",
+        help="leave out files without an extension, and links that lead nowhere, instead of refusing them",
     )
     options = ["--seed", "--processes", "--work", "--skip-unnamed"]
     _finish(pack, _pack, [*options, *_add_readers(pack), *_add_access(pack)])
@@ -170,8 +174,8 @@ def _pack(arguments: argparse.Namespace) -> int:
             progress=progress,
         )
     left_out = "".join(
-        f"; {count} {kind} files left out"
-        for kind, count in (("hidden", index.hidden), ("unnamed", index.unnamed))
+        f"; {kind} left out: {count}"
+        for kind, count in (("hidden files", index.hidden), ("files that can be no sample", index.unnamed))
         if count
     )
     say(

@@ -20,6 +20,11 @@ def member_bytes(path: str, size: int) -> int:
     return blocks * TAR_BLOCK_BYTES
 
 
+def unnamed_words(path: str, fault: str | None) -> str:
+    """Return a file that can be no sample in words: with `fault`, or alone where it is its name."""
+    return f"{path!r} ({fault})" if fault else repr(path)
+
+
 @dataclass(frozen=True, kw_only=True)
 class SizeClass:
     """Files greater than half of `up_to_bytes` and at most that; empty files have the class 0."""
@@ -50,7 +55,7 @@ class DataSummary:
     hidden
         Files left out because they or a folder above begin with a dot, and empty objects that stand for folders.
     unnamed, first_unnamed
-        Files that cannot be part of a sample, such as those without an extension; the path of the first.
+        Files that cannot be part of a sample, such as those without an extension; the path of the first, and why.
     """
 
     files: int
@@ -103,16 +108,19 @@ class Survey:
         self._hidden = self._unnamed = 0
         self._first_unnamed: str | None = None
 
-    def add(self, path: str, size: int) -> None:
-        """Count the file at `path`, relative to the data set and with ``/``, of `size` bytes."""
+    def add(self, path: str, size: int, *, fault: str | None = None) -> None:
+        """Count the file at `path`, relative to the data set and with ``/``, of `size` bytes.
+
+        `fault` says why it can be no sample whatever its name.
+        """
         if is_hidden(path):
             self._hidden += 1
             return
-        name = sample_name(path)
+        name = None if fault else sample_name(path)
         if name is None:
             self._unnamed += 1
             if self._first_unnamed is None:
-                self._first_unnamed = path
+                self._first_unnamed = unnamed_words(path, fault)
             return
         self._samples += self._is_new(path[: path.rfind("/") + 1], name.key)
         self._files += 1

@@ -330,7 +330,7 @@ def _warnings(data: DataSummary, shards: int, shard_bytes: int, part_bytes: int)
         found.append(f"A file has {decimal_size(data.mean_bytes)} on average: such files need no packing.")
     if data.unnamed:
         found.append(
-            f"Files that cannot be part of a sample: {data.unnamed}, the first is {data.first_unnamed!r}. A name needs"
+            f"Files that cannot be part of a sample: {data.unnamed}, the first is {data.first_unnamed}. A name needs"
             " an extension. Packing refuses such files, or leaves them out with --skip-unnamed."
         )
     if data.hidden:

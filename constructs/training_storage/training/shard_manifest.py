@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from training_storage.planning.sample_names import SampleName, is_hidden, sample_name
-from training_storage.planning.sample_survey import DataSummary, member_bytes
+from training_storage.planning.sample_survey import DataSummary, member_bytes, unnamed_words
 from training_storage.training.shard_errors import ShardInputError
 from training_storage.training.shard_source import SourceFile
 
@@ -179,21 +179,21 @@ class _Listing:
     def rows(self, source: Source) -> Iterator[list[_Row]]:
         files = source.files()
         while batch := list(islice(files, _ROWS_AT_ONCE)):
-            named = [(file, name) for file in batch if (name := self._name(file.path)) is not None]
+            named = [(file, name) for file in batch if (name := self._name(file)) is not None]
             self._count([file for file, _ in named])
             if source.is_ordered:
-                listed = "".join(f"{path}\0{size}\0{mark}\n" for (path, size, mark), _ in named)
+                listed = "".join(f"{path}\0{size}\0{mark}\n" for (path, size, mark, _), _ in named)
                 self._digest.update(listed.encode("utf-8", "surrogateescape"))
             yield [self._row(file, name) for file, name in named]
 
-    def _name(self, path: str) -> SampleName | None:
-        if is_hidden(path):
+    def _name(self, file: SourceFile) -> SampleName | None:
+        if is_hidden(file.path):
             self.hidden += 1
             return None
-        name = sample_name(path)
+        name = None if file.fault else sample_name(file.path)
         if name is None:
             self.unnamed += 1
-            self.first_unnamed = self.first_unnamed or path
+            self.first_unnamed = self.first_unnamed or unnamed_words(file.path, file.fault)
         return name
 
     def _row(self, file: SourceFile, name: SampleName) -> _Row:
@@ -248,9 +248,9 @@ def _text(name: bytes) -> str:
 def _check(listing: _Listing, source: Source, *, skip_unnamed: bool) -> None:
     if listing.unnamed and not skip_unnamed:
         raise ShardInputError(
-            f"every file must have a name with an extension, such as 7.jpg, to be part of a sample, got:"
-            f" {listing.first_unnamed!r} and {listing.unnamed - 1} more in {source.name}. Rename them, or leave them"
-            " out with --skip-unnamed."
+            f"every file must be there and have a name with an extension, such as 7.jpg, to be part of a sample, got:"
+            f" {listing.first_unnamed} and {listing.unnamed - 1} more in {source.name}. Repair or rename them, or leave"
+            " them out with --skip-unnamed."
         )
     if not listing.files:
         raise ShardInputError(f"{source.name} must hold files to pack, got: none.")

@@ -5,14 +5,11 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
-import shutil
-import tempfile
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from itertools import islice
 from multiprocessing import get_context
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from training_storage.planning.shards import Readers, plan_shards
@@ -23,6 +20,7 @@ from training_storage.training.shard_manifest import build_manifest
 from training_storage.training.shard_s3 import S3Access, aws_variables
 from training_storage.training.shard_source import open_source
 from training_storage.training.shard_target import open_target
+from training_storage.training.shard_work import listing_folder, work_folder
 from training_storage.training.shard_writer import PackingJob, ShardTask, is_ready, pack_shard, start_process
 
 if TYPE_CHECKING:
@@ -84,7 +82,7 @@ def pack_shards(
     skip_unnamed
         Leave out files that can be no sample, such as those without an extension; otherwise they are refused.
     work
-        A folder for shards on their way to S3.
+        A folder for the listing and for shards on their way to S3; the system's temporary one by default.
     progress
         Is told how far the packing is, a few times a second.
 
@@ -106,35 +104,32 @@ def pack_shards(
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= _SEED_MAXIMUM:
         raise ShardInputError(f"seed must be a whole number from 0 to {_SEED_MAXIMUM}, got: {seed!r}.")
     count = _processes(processes)
-    place, goal = open_source(source, access=access), open_target(target, access=access, work=work)
+    room = work_folder(work)
+    place, goal = open_source(source, access=access), open_target(target, access=access, work=room)
     if f"{goal.name}/".startswith(f"{place.name.rstrip('/')}/"):
         raise ShardInputError(f"the target must lie outside of the source {place.name}, got: {goal.name}.")
-    folder = Path(tempfile.mkdtemp(prefix="shards-"))
-    try:
-        with _Processes(count) as pool:
-            manifest = build_manifest(
-                place,
-                path=folder / "manifest.sqlite",
+    with listing_folder(room) as folder, _Processes(count) as pool:
+        manifest = build_manifest(
+            place,
+            path=folder / "manifest.sqlite",
+            seed=seed,
+            skip_unnamed=skip_unnamed,
+            part_bytes=_PART_BYTES,
+            listed=lambda files: tell(PackProgress(files=files)),
+        )
+        number = _shards(manifest, shards=shards, readers=readers)
+        run = _run(manifest, place, seed=seed, shards=number)
+        job = PackingJob(manifest=manifest, source=place, target=goal, run=run)
+        with goal.claimed(run):
+            index = ShardIndex(
+                source=place.name,
                 seed=seed,
-                skip_unnamed=skip_unnamed,
-                part_bytes=_PART_BYTES,
-                listed=lambda files: tell(PackProgress(files=files)),
+                run=run,
+                hidden=manifest.data.hidden,
+                unnamed=manifest.data.unnamed,
+                shards=pool.pack(job, shards=number, tell=tell),
             )
-            number = _shards(manifest, shards=shards, readers=readers)
-            run = _run(manifest, place, seed=seed, shards=number)
-            job = PackingJob(manifest=manifest, source=place, target=goal, run=run)
-            with goal.claimed(run):
-                index = ShardIndex(
-                    source=place.name,
-                    seed=seed,
-                    run=run,
-                    hidden=manifest.data.hidden,
-                    unnamed=manifest.data.unnamed,
-                    shards=pool.pack(job, shards=number, tell=tell),
-                )
-                goal.publish_index(index)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+            goal.publish_index(index)
     return index
 
 

@@ -31,9 +31,9 @@ def survey(source: Source, *, part_bytes: int, listed: Callable[[int], None] | N
     """
     found = Survey(part_bytes=part_bytes)
     keys = None if source.is_ordered else _Keys()
-    for number, (path, size, _) in enumerate(source.files(), 1):
-        found.add(path, size)
-        if keys is not None:
+    for number, (path, size, _, fault) in enumerate(source.files(), 1):
+        found.add(path, size, fault=fault)
+        if keys is not None and fault is None:
             keys.add(path)
         if listed is not None and number % _FILES_BETWEEN_NOTES == 0:
             listed(number)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from training_storage.training.shard_errors import ShardInputError
 from training_storage.training.shard_s3 import S3Access, is_uri, split_uri
 from training_storage.training.shard_target_folder import FolderTarget
 from training_storage.training.shard_target_s3 import PrefixTarget
@@ -40,7 +38,7 @@ class Target(Protocol):
         """Write the index, which ends the packing; the same one may be there already."""
 
 
-def open_target(place: str, *, access: S3Access, work: str | None = None) -> Target:
+def open_target(place: str, *, access: S3Access, work: str) -> Target:
     """Return the target at `place`, a folder or ``s3://bucket/prefix/``.
 
     Parameters
@@ -50,15 +48,9 @@ def open_target(place: str, *, access: S3Access, work: str | None = None) -> Tar
     access
         How S3 is reached.
     work
-        A folder for shards on their way to S3; the system's temporary one by default. Each process needs one shard's
-        size there.
+        A folder for shards on their way to S3. Each process needs one shard's size there.
     """
     if is_uri(place):
         bucket, prefix = split_uri(place)
-        folder = work or tempfile.gettempdir()
-        if not Path(folder).is_dir():
-            raise ShardInputError(f"--work must be a folder that exists, got: {folder!r}.")
-        return PrefixTarget(bucket=bucket, prefix=prefix, access=access, work=folder)
-    if work is not None:
-        raise ShardInputError(f"--work goes with an s3:// target, got: {place!r}. Leave it out: shards are made there.")
+        return PrefixTarget(bucket=bucket, prefix=prefix, access=access, work=work)
     return FolderTarget(path=str(Path(place).resolve()))
