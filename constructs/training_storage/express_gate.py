@@ -1,10 +1,11 @@
-"""The gate of a directory bucket: it is emptied only after its newest checkpoint is in the lake."""
+"""The gate of a directory bucket: it is emptied only after what is worth keeping is in the lake."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from aws_cdk import CustomResource, Duration, Stack, custom_resources
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
@@ -21,8 +22,6 @@ from training_storage.planning.catalog.custom_resources import custom_resource_s
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aws_cdk import aws_iam as iam
-
     from training_storage.data_lake import DataLakeBase
     from training_storage.directory_bucket import DirectoryBucket
 
@@ -31,8 +30,11 @@ __all__ = ["ExpressGate"]
 _POLL = Duration.seconds(30)
 # A poll works as long as Lambda lets it; the framework then asks again.
 _FUNCTION_TIMEOUT = Duration.minutes(15)
-# Left for the framework to answer before CloudFormation gives up.
+# Left to say why, before CloudFormation gives up. The framework, which knows no reason, waits longer.
 _SPARE_SECONDS = 300
+_FRAMEWORK_SPARE_SECONDS = 120
+# Copies that the bucket may hold beside checkpoints; the gate looks in the lake for them.
+_COPIED_PREFIX = "datasets/"
 _MEMORY_MIB = 1024
 
 
@@ -40,7 +42,9 @@ class ExpressGate(Construct):
     """When the stack is deleted: brings the newest complete checkpoint into the lake, then empties the bucket.
 
     CloudFormation deletes a directory bucket only when it is empty. If the checkpoint cannot be brought into the lake,
-    the deletion fails with the reason and the command that helps, and bucket and gate stand with everything in them.
+    or the bucket holds anything else that the lake lacks and no newer complete checkpoint makes superfluous, the
+    deletion fails with the reason and the command that helps, and bucket and gate stand. It also fails, with the
+    reason, before CloudFormation's hour is over.
     An update never empties anything. Let whatever writes to the bucket depend on this construct, so that it goes first.
 
     Parameters
@@ -85,12 +89,15 @@ class ExpressGate(Construct):
         directory_bucket.grant_read_write(self.role)
         if not disposable:
             allow_archive(self.role, data_lake, prefix=f"checkpoints/{job_name}/", prune=False)
+            self._allow_comparing(data_lake)
+        wait_seconds = custom_resource_seconds_maximum() - _SPARE_SECONDS
         environment = {
             **archive_environment(directory_bucket, data_lake, job_name),
             # Of no use here, and asked for by what both functions share.
             "DURABLE_INTERVAL_MINUTES": "1",
             "DURABLE_KEPT": "0",
             "DISPOSABLE": str(disposable).lower(),
+            "WAIT_SECONDS": f"{wait_seconds:g}",
         }
         self.functions: tuple[lambda_.Function, lambda_.Function] = (
             self._function("Begin", "on_event", environment),
@@ -102,7 +109,7 @@ class ExpressGate(Construct):
             on_event_handler=self.functions[0],
             is_complete_handler=self.functions[1],
             query_interval=_POLL,
-            total_timeout=Duration.seconds(custom_resource_seconds_maximum() - _SPARE_SECONDS),
+            total_timeout=Duration.seconds(custom_resource_seconds_maximum() - _FRAMEWORK_SPARE_SECONDS),
             log_group=self.log_group,
         )
         self._acknowledge_framework(provider)
@@ -111,6 +118,22 @@ class ExpressGate(Construct):
         )
         # Deleted before the bucket and before what lets the function in.
         self.resource.node.add_dependency(directory_bucket, self.role)
+
+    def _allow_comparing(self, data_lake: DataLakeBase) -> None:
+        """Let the gate see whether copies of data sets are in the lake."""
+        objects = data_lake.bucket.arn_for_objects(f"{_COPIED_PREFIX}*")
+        self.role.add_to_principal_policy(
+            iam.PolicyStatement(sid="LakeCopies", actions=["s3:GetObject"], resources=[objects])
+        )
+        self.role.add_to_principal_policy(
+            iam.PolicyStatement(
+                sid="LakeCopiesList",
+                actions=["s3:ListBucket"],
+                resources=[data_lake.bucket.bucket_arn],
+                conditions={"StringLike": {"s3:prefix": [f"{_COPIED_PREFIX}*"]}},
+            )
+        )
+        acknowledge_wildcards(self.role, resources=[objects], reason="The wildcard ends within the lake's data sets.")
 
     def _function(self, id: str, handler: str, environment: dict[str, str]) -> lambda_.Function:
         function = lambda_.Function(

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from training_storage.checkpoint_format import MARKER_NAME, CheckpointFile, Marker
-from training_storage.operations import archive_function, express_gate_function
+from training_storage.checkpoint_format import DCP_METADATA_NAME, MARKER_NAME, CheckpointFile, Marker
+from training_storage.operations import archive_function, express_emptying, express_gate_function
+from training_storage.operations.archive import ArchiveResult
 from training_storage.operations.archive_error import ArchiveError
 from training_storage.operations.archive_manifest import MANIFEST_NAME
 
@@ -24,7 +25,11 @@ pytestmark = pytest.mark.local_aws
 
 LAKE = "archive-functions-lake"
 NOON = dt.datetime(2026, 11, 30, 12, tzinfo=dt.UTC)
-DELETE = {"RequestType": "Delete", "PhysicalResourceId": "x"}
+DELETE = {
+    "RequestType": "Delete",
+    "PhysicalResourceId": "x",
+    "Began": dt.datetime.now(tz=dt.UTC).isoformat(),
+}
 
 
 class Context:
@@ -58,6 +63,7 @@ class Job:
             "DURABLE_INTERVAL_MINUTES": "360",
             "DURABLE_KEPT": "4",
             "PRUNE": "true",
+            "WAIT_SECONDS": "3300",
         }
 
     def save(self, step: int, *, minutes: float, marker: bool = True, files: int = 3) -> str:
@@ -171,9 +177,10 @@ def test_nothing_but_a_deletion_makes_the_gate_do_anything(hot: Job) -> None:
 
 def test_the_gate_brings_the_newest_checkpoint_into_the_lake_and_then_empties(hot: Job) -> None:
     hot.save(100, minutes=0)
+    hot.save(150, minutes=3, marker=False)
     newest = hot.save(200, minutes=5)
-    hot.save(300, minutes=9, marker=False)
-    hot.s3.put_object(Bucket=hot.express, Key="datasets/shard-0.tar", Body=b"1")
+    for bucket in (hot.express, LAKE):
+        hot.s3.put_object(Bucket=bucket, Key="datasets/shard-0.tar", Body=b"1")
     hot.s3.create_multipart_upload(Bucket=hot.express, Key="checkpoints/left")
     assert express_gate_function.is_complete(DELETE, Context()) == {"IsComplete": True}
     assert hot.archived() == [newest]
@@ -201,7 +208,7 @@ def test_the_gate_that_cannot_save_the_newest_leaves_everything_and_says_what_he
     monkeypatch.setenv("LAKE_URI", f"s3://no-such-lake/{hot.prefix}")
     with pytest.raises(ArchiveError) as caught:
         express_gate_function.is_complete(DELETE, Context())
-    assert f"{hot.express} stands, with everything in it" in str(caught.value)
+    assert f"{hot.express} stands, with everything that the lake lacks" in str(caught.value)
     assert f"training-storage archive --job {hot.name} --region us-east-1" in str(caught.value)
     assert len(hot.keys(hot.express)) == 4
     monkeypatch.setenv("LAKE_URI", hot.environment["LAKE_URI"])
@@ -216,6 +223,178 @@ def test_the_gate_refuses_when_the_lake_has_another_checkpoint_of_that_name(hot:
     with pytest.raises(ArchiveError, match="with other content"):
         express_gate_function.is_complete(DELETE, Context())
     assert len(hot.keys(hot.express)) == 4
+
+
+def refused(hot: Job) -> str:
+    """What the gate says when it refuses; nothing of the bucket may be gone then."""
+    before = hot.keys(hot.express)
+    with pytest.raises(ArchiveError) as caught:
+        express_gate_function.is_complete(DELETE, Context())
+    assert sorted(hot.keys(hot.express)) == sorted(before)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("newest", [True, False], ids=["and a complete one is older", "and none is complete"])
+def test_the_gate_refuses_checkpoints_that_it_does_not_recognise(hot: Job, newest: bool) -> None:
+    if newest:
+        hot.save(50, minutes=0)
+    for file in ("model.safetensors", "optimizer.pt", "trainer_state.json", "rng_state.pth"):
+        hot.s3.put_object(Bucket=hot.express, Key=f"{hot.prefix}checkpoint-100/{file}", Body=b"x")
+    why = refused(hot)
+    assert why.count(f"{hot.prefix}checkpoint-100/") == 4  # three are named, and a command removes one
+    assert "checkpoints_disposable=true" in why
+
+
+@pytest.mark.parametrize(
+    "damage", ["marker", "file", "no marker"], ids=["its marker is cut off", "a file is missing", "it has no marker"]
+)
+def test_the_gate_refuses_a_damaged_newest_checkpoint(hot: Job, damage: str) -> None:
+    hot.save(100, minutes=0)
+    newest = hot.save(200, minutes=30, marker=damage != "no marker")
+    if damage == "marker":
+        hot.s3.put_object(Bucket=hot.express, Key=f"{hot.prefix}{newest}/{MARKER_NAME}", Body=b"{trunc")
+    if damage == "file":
+        hot.s3.delete_object(Bucket=hot.express, Key=f"{hot.prefix}{newest}/rank-1.pt")
+    assert f"{hot.prefix}{newest}/" in refused(hot)
+
+
+def test_the_gate_refuses_a_damaged_one_of_a_lower_step_that_is_newer(hot: Job) -> None:
+    hot.save(200, minutes=0)
+    again = hot.save(150, minutes=30)
+    hot.s3.delete_object(Bucket=hot.express, Key=f"{hot.prefix}{again}/rank-1.pt")
+    assert f"{hot.prefix}{again}/" in refused(hot)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "datasets/only-here.tar",
+        "checkpoints/other-job/step-0000000001/_COMPLETE.json",
+        "checkpoints/{job}/.hidden/x",
+        "checkpoints/{job}/notes.txt",
+        "checkpoints/{job}/evaluations/x",
+        "x",
+    ],
+)
+@pytest.mark.parametrize("held", [None, b"other", b"other content"], ids=["not in the lake", "cut off", "of that size"])
+def test_the_gate_refuses_what_the_lake_has_not_got(hot: Job, key: str, held: bytes | None) -> None:
+    key = key.format(job=hot.name)
+    hot.save(100, minutes=0)
+    hot.s3.put_object(Bucket=hot.express, Key=key, Body=b"only content!")
+    if held is not None:
+        hot.s3.put_object(Bucket=LAKE, Key=key, Body=held)
+    assert f"it would lose {key} " in refused(hot)
+    hot.s3.put_object(Bucket=LAKE, Key=key, Body=b"only content!")
+    assert express_gate_function.is_complete(DELETE, Context()) == {"IsComplete": True}
+    assert hot.keys(hot.express) == []
+    hot.s3.delete_object(Bucket=LAKE, Key=key)
+
+
+def test_the_gate_looks_at_the_whole_bucket_before_it_deletes_anything(
+    hot: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(express_emptying, "_ROUND", 2)
+    hot.save(100, minutes=0)
+    hot.save(200, minutes=9)
+    hot.s3.put_object(Bucket=hot.express, Key="zz/only-here", Body=b"x")
+    assert "zz/only-here" in refused(hot)
+
+
+def test_the_gate_refuses_what_is_written_while_it_empties(hot: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(express_emptying, "_ROUND", 2)
+    hot.save(100, minutes=0)
+    newest = hot.save(200, minutes=9)
+    delete = express_emptying._delete
+
+    def late(*arguments: Any) -> bool:
+        hot.s3.put_object(Bucket=hot.express, Key="datasets/late", Body=b"x")
+        return delete(*arguments)
+
+    monkeypatch.setattr(express_emptying, "_delete", late)
+    with pytest.raises(ArchiveError, match="it would lose datasets/late"):
+        express_gate_function.is_complete(DELETE, Context())
+    assert "datasets/late" in hot.keys(hot.express)
+    assert hot.archived() == [newest]
+
+
+def test_the_newest_goes_last_and_a_half_emptied_bucket_is_finished(hot: Job) -> None:
+    for step in (100, 200, 300):
+        hot.save(step, minutes=step, files=5)
+    newest = f"{hot.prefix}step-0000000300/"
+    for _ in range(40):
+        if express_gate_function.is_complete(DELETE, Context(questions=30))["IsComplete"]:
+            break
+        left = hot.keys(hot.express)
+        assert len([key for key in left if key.startswith(newest)]) in (0, 6)
+    # As a kill leaves it: some of the newest is gone already.
+    again = hot.save(400, minutes=900, files=5)
+    hot.run()
+    hot.s3.delete_object(Bucket=hot.express, Key=f"{hot.prefix}{again}/{MARKER_NAME}")
+    assert express_gate_function.is_complete(DELETE, Context()) == {"IsComplete": True}
+    assert hot.keys(hot.express) == []
+
+
+def test_the_gate_deletes_nothing_unless_the_second_look_finds_the_newest_in_the_lake(
+    hot: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = hot.save(100, minutes=0)
+    # It says that it is done, and nothing is there.
+    monkeypatch.setattr(express_emptying.Archive, "run", lambda *_: ArchiveResult())
+    assert f"{name} is not whole in the lake (new)" in refused(hot)
+
+
+def test_the_gate_that_runs_out_of_its_minutes_says_so_and_what_helps(
+    hot: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest = hot.save(200, minutes=5)
+    late = {**DELETE, "Began": (dt.datetime.now(tz=dt.UTC) - dt.timedelta(minutes=56)).isoformat()}
+    with pytest.raises(ArchiveError, match=r"is not empty after 55 minutes.*Delete the stack again") as caught:
+        express_gate_function.is_complete(late, Context())
+    assert f"training-storage archive --job {hot.name} --region us-east-1" in str(caught.value)
+    assert len(hot.keys(hot.express)) == 4
+    began = express_gate_function.on_event(DELETE, None)["Began"]
+    assert express_gate_function.is_complete({**DELETE, "Began": began}, Context()) == {"IsComplete": True}
+    assert hot.archived() == [newest]
+    # One that gets done in its last second is done.
+    monkeypatch.setenv("DISPOSABLE", "true")
+    assert express_gate_function.is_complete(late, Context()) == {"IsComplete": True}
+
+
+def test_a_whole_checkpoint_in_the_lake_is_never_replaced_by_another_of_its_sizes(hot: Job) -> None:
+    name = "step-0000000100"
+
+    def put(bucket: str, body: bytes, minutes: float, *, marker: bool = True) -> None:
+        hot.s3.put_object(Bucket=bucket, Key=f"{hot.prefix}{name}/rank-0.pt", Body=body)
+        file = CheckpointFile(path="rank-0.pt", bytes=len(body))
+        text = Marker(step=100, finished_at=NOON + dt.timedelta(minutes=minutes), files=(file,)).to_json()
+        end, body = (MARKER_NAME, text.encode()) if marker else (DCP_METADATA_NAME, b"m")
+        hot.s3.put_object(Bucket=bucket, Key=f"{hot.prefix}{name}/{end}", Body=body)
+
+    def held() -> bytes:
+        return bytes(hot.s3.get_object(Bucket=LAKE, Key=f"{hot.prefix}{name}/rank-0.pt")["Body"].read())
+
+    # Another run of the same step; and one marker, or none, with other bytes.
+    for minutes, marker in ((20, True), (10, True), (10, False)):
+        put(LAKE, b"OLDOLD", 10, marker=marker)
+        put(hot.express, b"NEWNEW", minutes, marker=marker)
+        with pytest.raises(ArchiveError, match="in the lake .*with other content"):
+            hot.run()
+        assert held() == b"OLDOLD"
+        for bucket in (LAKE, hot.express):
+            for end in (MARKER_NAME, DCP_METADATA_NAME):
+                hot.s3.delete_object(Bucket=bucket, Key=f"{hot.prefix}{name}/{end}")
+    # The same one, which somebody copied, gets its manifest.
+    put(hot.express, b"OLDOLD", 10)
+    put(LAKE, b"OLDOLD", 10)
+    assert hot.run()["published"] == [name]
+    assert hot.archived() == [name]
+
+
+def test_what_is_no_whole_checkpoint_in_the_lake_is_replaced_whatever_its_sizes(hot: Job) -> None:
+    name = hot.save(100, minutes=0)
+    hot.s3.put_object(Bucket=LAKE, Key=f"{hot.prefix}{name}/rank-0.pt", Body=b"of another size altogether")
+    assert hot.run()["published"] == [name]
+    assert hot.s3.get_object(Bucket=LAKE, Key=f"{hot.prefix}{name}/rank-0.pt")["Body"].read() == b"100 rank-0.pt"
 
 
 def test_the_gate_of_disposable_checkpoints_empties_without_looking(hot: Job, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -368,3 +368,31 @@ def test_an_interrupted_run_begins_nothing_more(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(KeyboardInterrupt):
         copy(s3, *names)
     assert len(s3.writes) < len(names)
+
+
+def test_a_copy_never_goes_over_what_came_in_between() -> None:
+    s3 = Bucket()
+    s3.put("x", b"one")
+    s3.put("x", b"older", bucket=LAKE)
+    stale = s3.objects[LAKE, "x"]["etag"]
+    asked: list[dict[str, Any]] = []
+    copy = s3.copy_object
+    s3.copy_object = lambda **options: (asked.append(options), copy(**options))[1]  # type: ignore[func-returns-value, method-assign]
+    etag = s3.objects[SOURCE, "x"]["etag"]
+    file = FileToCopy(path="x", source_key="x", lake_key="x", bytes=3, etag=etag, exists=True)
+    ExpressCopy(client=s3, source_bucket=SOURCE, lake_bucket=LAKE).copy([file], uploads={})
+    assert asked[0]["IfMatch"] == f'"{stale}"'
+    new = FileToCopy(path="x", source_key="x", lake_key="new", bytes=3, etag=etag)
+    ExpressCopy(client=s3, source_bucket=SOURCE, lake_bucket=LAKE).copy([new], uploads={})
+    assert asked[1]["IfNoneMatch"] == "*"
+
+
+def test_within_a_whole_checkpoint_another_object_is_left_alone() -> None:
+    s3 = Bucket()
+    s3.put("x", b"one")
+    s3.put("x", b"two", bucket=LAKE)
+    etag = s3.objects[SOURCE, "x"]["etag"]
+    file = FileToCopy(path="x", source_key="x", lake_key="x", bytes=3, etag=etag, exists=True, replaceable=False)
+    with pytest.raises(ArchiveError, match="x is in the lake with other content, in a checkpoint that is complete"):
+        ExpressCopy(client=s3, source_bucket=SOURCE, lake_bucket=LAKE).copy([file], uploads={})
+    assert s3.objects[LAKE, "x"]["body"] == b"two"

@@ -204,10 +204,7 @@ class Archive:
         for choice in plan.choices:
             name = choice.found.name
             if choice.state == CONFLICT:
-                failures.append(
-                    f"{name} is in the lake already with other content, and is left alone; if the new one should take "
-                    f"its place: aws s3 rm --recursive {plan.lake.place}{name}/"
-                )
+                failures.append(f"{name} {_taken(plan.lake.place, name)}")
             elif choice.is_open and unfinished:
                 unfinished.append(name)
             elif choice.state not in (NOT_DUE, CONFLICT):
@@ -274,8 +271,7 @@ class Archive:
             state = NEW if self._is_due(found, lake) else NOT_DUE
         elif there.manifest is None:
             # Somebody may have brought a checkpoint of that name here without a manifest, from training itself.
-            other = any(held.get(path, file.bytes) != file.bytes for path, file in found.content.items())
-            state = CONFLICT if other and there.incomplete is None else BEGUN
+            state = CONFLICT if there.incomplete is None and not _may_be_copy(found, there) else BEGUN
         elif not _same(found, there.manifest):
             state = CONFLICT
         else:
@@ -346,6 +342,8 @@ class Archive:
                         etag=found.files[path].etag or "",
                         claimed=claimed.get(path),
                         exists=path in held,
+                        # A whole checkpoint in the lake is never replaced, also where sizes and ages look the same.
+                        replaceable=there is None or there.incomplete is not None,
                     )
                     for path in sorted(paths)
                 ],
@@ -373,8 +371,10 @@ class Archive:
         export.check_link()
         folder = f"{source.relative}/{found.name}"
         entries = sorted({path.split("/", 1)[0] for path in found.content} - set(_END_MARKS))
+        self._look_before_export(found)
         if entries and len(entries) <= association_limits().task_paths_maximum:
             export.export([f"{folder}/{entry}" for entry in entries])
+            self._look_before_export(found)
         # Everything that is not there yet: the end marks, or all of a folder with more files than a task takes paths.
         export.export([folder])
         self.copied(found.bytes)
@@ -384,6 +384,12 @@ class Archive:
             )
             for path, file in found.content.items()
         ]
+
+    def _look_before_export(self, found: FoundCheckpoint) -> None:
+        """Refuse if the lake has another whole checkpoint of that name by now: FSx would write over it."""
+        lake = self.list_lake()
+        if self._choice(found, "", lake).state == CONFLICT:
+            raise ArchiveError(f"it {_taken(lake.place, found.name)}")
 
     def _verify(self, found: FoundCheckpoint) -> None:
         """Look once more at what is in the lake, and at the source, before anything says that it is whole."""
@@ -411,6 +417,36 @@ class Archive:
         if isinstance(source, LustrePlace):
             return f"fsx://{source.file_system_id}/{source.relative}/{name}"
         return f"{source.uri}{name}/"
+
+
+def _taken(place: str, name: str) -> str:
+    return (
+        "is in the lake already with other content, and is left alone; if the new one should take its place: aws s3 rm "
+        f"--recursive {place}{name}/"
+    )
+
+
+def _may_be_copy(found: FoundCheckpoint, there: FoundCheckpoint) -> bool:
+    """Whether a whole checkpoint in the lake that no manifest describes may have come from this very one.
+
+    What is there must have the sizes of the source. Then markers decide: two runs of one step finish at two times.
+    Where one side has no marker, no file in the lake may be older than the source's.
+    """
+    held = there.content
+    if found.marker is None:
+        # The archive adds a marker where training wrote none.
+        held = {path: file for path, file in held.items() if path != MARKER_NAME}
+    if any(path not in found.content or found.content[path].bytes != file.bytes for path, file in held.items()):
+        return False
+    if there.marker is not None:
+        if found.marker is not None:
+            return there.marker == found.marker
+        if time_text(there.finished_at) != time_text(found.finished_at):
+            return False
+    # S3 tells whole seconds.
+    return all(
+        file.modified_at >= found.content[path].modified_at.replace(microsecond=0) for path, file in held.items()
+    )
 
 
 def _same(found: FoundCheckpoint, manifest: ArchiveManifest) -> bool:

@@ -74,6 +74,8 @@ class FileToCopy:
         Checksum that the marker names.
     exists
         Whether the lake has an object of that key.
+    replaceable
+        Whether that object may be replaced if it is no copy of the source; not within a whole checkpoint.
     """
 
     path: str
@@ -83,6 +85,7 @@ class FileToCopy:
     etag: str
     claimed: Checksum | None = None
     exists: bool = False
+    replaceable: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,6 +198,10 @@ class ExpressCopy:
         source = self._source(file)
         there = self._head(self._lake_bucket, file.lake_key) if file.exists else None
         comparison = is_copy(source, there, claimed=file.claimed) if there else None
+        if there is not None and comparison is None and not file.replaceable:
+            raise ArchiveError(
+                f"{file.path} is in the lake with other content, in a checkpoint that is complete: it is left alone"
+            )
         if there is None or comparison is None:
             self._bring(file, source, there, part_pool, uploads)
             there = self._head(self._lake_bucket, file.lake_key)
@@ -269,7 +276,8 @@ class ExpressCopy:
             CopySourceIfMatch=f'"{source.etag}"',
             # Encryption is the lake's default: its key.
             **({"ChecksumAlgorithm": cut.algorithm} if cut.algorithm else {}),
-            **({"IfNoneMatch": "*"} if stale is None else {}),
+            # Never over anything that nobody has looked at.
+            **({"IfNoneMatch": "*"} if stale is None else {"IfMatch": f'"{stale.etag}"'}),
         )
         self._copied(file.bytes)
 
