@@ -96,6 +96,33 @@ def test_the_gate_may_never_delete_in_the_lake(stack: Stack, resources: Synthesi
     assert not {action for action in actions(found) if action.startswith("s3:Delete")}
 
 
+def test_the_gate_may_compare_copies_of_data_sets_and_reads_no_other_folder(
+    stack: Stack, resources: Synthesize
+) -> None:
+    made(stack)
+    found = {one["Sid"]: one for one in statements(resources(stack), "GateRole") if "Sid" in one}
+    assert found["LakeCopies"]["Action"] == "s3:GetObject"
+    assert json.dumps(found["LakeCopies"]["Resource"]).endswith('"/datasets/*"]]}')
+    assert found["LakeCopiesList"]["Condition"] == {"StringLike": {"s3:prefix": ["datasets/*"]}}
+    read = [json.dumps(one["Resource"]) for one in found.values() if "s3:GetObject" in actions([one])]
+    assert sorted(text.rsplit('"/', 1)[1] for text in read) == ['checkpoints/llama/*"]]}', 'datasets/*"]]}']
+
+
+def test_the_gate_gives_its_reason_before_the_framework_and_cloudformation_give_up(
+    stack: Stack, resources: Synthesize
+) -> None:
+    made(stack)
+    template = resources(stack)
+    seconds = int(environment(template, "express_gate_function.is_complete")["WAIT_SECONDS"])
+    (waiter,) = template.of_type("AWS::StepFunctions::StateMachine").values()
+    (retry,) = json.loads(
+        "".join(
+            part if isinstance(part, str) else "x" for part in waiter["Properties"]["DefinitionString"]["Fn::Join"][1]
+        )
+    )["States"]["framework-isComplete-task"]["Retry"]
+    assert seconds + 60 < retry["IntervalSeconds"] * retry["MaxAttempts"] < 3600
+
+
 def test_the_gate_of_disposable_checkpoints_reaches_no_lake(stack: Stack, resources: Synthesize) -> None:
     made(stack, disposable=True)
     template = resources(stack)
@@ -158,6 +185,7 @@ def test_what_is_no_schedule_is_refused(stack: Stack, changes: dict[str, Any], w
         made(stack, **changes)
 
 
+@pytest.mark.slow
 def test_cdk_nag_finds_nothing(tmp_path: Path) -> None:
     flags = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
     app = App(context=flags, outdir=str(tmp_path))

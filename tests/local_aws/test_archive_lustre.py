@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
+import os
 import re
 import time
 from contextlib import redirect_stderr, redirect_stdout
@@ -68,12 +69,12 @@ class Node:
         file.write_text(text)
         self.aws.fsx_control(files={self.file_system: {f"/{path}": text if known is None else known}})
 
-    def save(self, step: int, content: Mapping[str, str] = CONTENT) -> str:
+    def save(self, step: int, content: Mapping[str, str] = CONTENT, *, at: dt.datetime = NOON) -> str:
         name = f"step-{step:010d}"
         files = tuple(CheckpointFile(path=path, bytes=len(text)) for path, text in content.items())
         for path, text in content.items():
             self.write(f"checkpoints/{name}/{path}", text)
-        self.write(f"checkpoints/{name}/{MARKER_NAME}", Marker(step=step, finished_at=NOON, files=files).to_json())
+        self.write(f"checkpoints/{name}/{MARKER_NAME}", Marker(step=step, finished_at=at, files=files).to_json())
         return name
 
     def run(self, *options: str) -> tuple[int, str, str]:
@@ -266,3 +267,71 @@ def test_torch_checkpoints_are_archived_with_our_marker_in_the_lake(node: Node) 
     assert held[f"step-7/{DCP_METADATA_NAME}"] == "meta"
     assert json.loads(held[f"step-7/{MARKER_NAME}"])["step"] == 7
     assert node.run()[1].startswith("Nothing to do")
+
+
+def put_whole(node: Node, name: str, content: Mapping[str, str], *, at: dt.datetime) -> None:
+    """Put a whole checkpoint into the lake, as an export of everything does: without a manifest."""
+    files = tuple(CheckpointFile(path=path, bytes=len(text)) for path, text in content.items())
+    marker = Marker(step=1200, finished_at=at, files=files).to_json()
+    for path, text in {**content, MARKER_NAME: marker}.items():
+        node.s3.put_object(Bucket=LAKE, Key=f"{PREFIX}{name}/{path}", Body=text.encode())
+
+
+def test_another_whole_checkpoint_of_that_name_is_never_exported_over(node: Node) -> None:
+    name = node.save(1200, at=NOON + dt.timedelta(hours=1))
+    put_whole(node, name, {path: text[::-1] for path, text in CONTENT.items()}, at=NOON)
+    before = node.held()
+    code, _, err = node.run()
+    assert code == 1
+    assert f"{name} is in the lake already with other content" in err
+    assert (node.tasks(), node.held()) == ([], before)
+
+
+def test_one_that_comes_after_the_plan_is_seen_before_a_task_starts(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = node.save(1200, at=NOON + dt.timedelta(hours=1))
+    check = lustre_export.LustreExport.check_link
+
+    def late(export: lustre_export.LustreExport) -> Any:
+        put_whole(node, name, {path: text[::-1] for path, text in CONTENT.items()}, at=NOON)
+        return check(export)
+
+    monkeypatch.setattr(lustre_export.LustreExport, "check_link", late)
+    code, _, err = node.run()
+    assert code == 1
+    assert f"{name}: it is in the lake already with other content" in err
+    assert node.tasks() == []
+
+
+def test_what_was_exported_with_everything_gets_its_manifest(node: Node) -> None:
+    name = node.save(1200)
+    put_whole(node, name, CONTENT, at=NOON)
+    assert node.run()[0] == 0
+    assert f"{name}/{MANIFEST_NAME}" in node.held()
+
+
+def test_a_torch_checkpoint_that_was_written_again_since_is_another_one(node: Node) -> None:
+    for path, text in {"__0_0.distcp": "data", DCP_METADATA_NAME: "meta"}.items():
+        node.s3.put_object(Bucket=LAKE, Key=f"{PREFIX}step-7/{path}", Body=text[::-1].encode())
+    later = time.time() + 5
+    for path, text in {"__0_0.distcp": "data", DCP_METADATA_NAME: "meta"}.items():
+        node.write(f"checkpoints/step-7/{path}", text)
+        os.utime(node.mount / f"checkpoints/step-7/{path}", (later, later))
+    code, _, err = node.run()
+    assert (code, node.tasks()) == (1, [])
+    assert "step-7 is in the lake already with other content" in err
+    assert node.held()["step-7/__0_0.distcp"] == "atad"
+
+
+def test_a_report_of_any_length_is_read_at_its_beginning_only(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = node.save(1200)
+    failed = {f"/checkpoints/{name}/{path}": "S3AccessDenied" for path in CONTENT}
+    node.aws.fsx_control(failed_files=failed)
+    monkeypatch.setattr(lustre_export, "_REPORT_BYTES", 80)
+    code, _, err = node.run()
+    assert code == 1
+    last = err.splitlines()[-1]
+    # Of the report's first 80 bytes only whole lines count; how many failed, the task says.
+    assert last.count("(S3AccessDenied)") == 1
+    assert "and 2 more; " in last

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import time
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from training_storage.operations.archive_error import ArchiveError
@@ -36,6 +37,8 @@ POLL_SECONDS: Final = 10.0
 _GROWTH: Final = 1.5
 _REPORT_FORMAT: Final = "REPORT_CSV_20191124"
 _NAMED_FILES: Final = 3
+#: The beginning of a report, of which a few files are named: whole ones have as many lines as files failed.
+_REPORT_BYTES: Final = 64 * 1024
 _AVAILABLE: Final = ("AVAILABLE", "UPDATING")
 
 
@@ -191,22 +194,30 @@ class LustreExport:
             raise ArchiveError(f"{task.id} was cancelled ({task.progress()}); run the same command again")
         report = f"{REPORTS}/{task.id}/failures.csv"
         named = self._failed_files(report)
-        which = f": {'; '.join(named[:_NAMED_FILES])}" if named else ""
-        more = f" and {len(named) - _NAMED_FILES} more" if len(named) > _NAMED_FILES else ""
+        which = f": {'; '.join(named)}" if named else ""
+        rest = (task.failed or 0) - len(named)
+        more = f" and {rest:,} more" if named and rest > 0 else ""
         raise ArchiveError(
             f"{task.id} failed ({task.progress()}){which}{more}; {task.failure or 'FSx gives no reason'} Report: "
             f"{self._lake.uri}{report}"
         )
 
     def _failed_files(self, report: str) -> list[str]:
-        """Return the files of a completion report with their error codes; empty if it cannot be read."""
+        """Return the first files of a completion report with their error codes; empty if it cannot be read."""
         try:
-            answer = self._s3.get_object(Bucket=self._lake.bucket, Key=self._lake.prefix + report)
+            answer = self._s3.get_object(
+                Bucket=self._lake.bucket, Key=self._lake.prefix + report, Range=f"bytes=0-{_REPORT_BYTES - 1}"
+            )
             text = answer["Body"].read().decode(errors="replace")
         except AWS_ERRORS:
             return []
+        lines = text.splitlines(keepends=True)
+        if len(text.encode()) >= _REPORT_BYTES and not lines[-1].endswith("\n"):
+            # Cut off by the range.
+            lines.pop()
         # FilePath, FileStatus, ErrorCode (FSx API, CompletionReport).
-        return [f"{row[0]} ({row[-1]})" for row in csv.reader(text.splitlines()) if len(row) > 1]
+        rows = (row for row in csv.reader(lines) if len(row) > 1)
+        return [f"{row[0]} ({row[-1]})" for row in islice(rows, _NAMED_FILES)]
 
     def _asked(self, ask: Callable[[], Any], action: str) -> Any:  # noqa: ANN401 -- whatever is asked for
         try:
