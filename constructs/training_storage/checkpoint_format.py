@@ -30,6 +30,8 @@ TRACKER_NAMES: Final = (MEGATRON_TRACKER_NAME, DEEPSPEED_TRACKER_NAME)
 #: What a checksum may be called, with the number of its hexadecimal digits.
 CHECKSUM_DIGITS: Final[Mapping[str, int]] = {"sha256": 64, "crc64nvme": 16, "crc32c": 8, "crc32": 8}
 
+#: Ours, Megatron's and DeepSpeed's folders.
+_FOLDER = re.compile(r"(?:step-|iter_|global_step)[0-9]+\Z")
 _STEP_DIGITS = 10
 _TRAILING_DIGITS = re.compile(r"[0-9]+\Z")
 # An S3 key is at most 1,024 bytes; longer numbers are no steps, and Python refuses to read far longer ones.
@@ -59,6 +61,11 @@ def step_of_name(name: str) -> int | None:
     """Return the step in the trailing digits of a folder's name; None where it ends in no number."""
     found = _TRAILING_DIGITS.search(name.rstrip("/"))
     return None if found is None or len(found.group()) > _MAXIMUM_STEP_DIGITS else int(found.group())
+
+
+def is_folder_name(name: str) -> bool:
+    """Whether a folder is named as ours, Megatron's or DeepSpeed's are: ``step-…``, ``iter_…``, ``global_step…``."""
+    return _FOLDER.match(name) is not None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,17 +17,21 @@ import uuid
 from collections import Counter
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from training_storage.checkpoint_format import MARKER_NAME, CheckpointFile, Marker, read_marker
+from training_storage.checkpoint_format import DCP_METADATA_NAME, MARKER_NAME, CheckpointFile, Marker, read_marker
 from training_storage.cli import main
+from training_storage.operations.archive_error import ArchiveError
 from training_storage.operations.archive_manifest import MANIFEST_NAME, read_manifest
+from training_storage.operations.archive_prune import lake_rule, plan_prune, prune
+from training_storage.operations.archive_settings import settings_of
+from training_storage.operations.checkpoint_listing import list_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from training_storage.testing.local_aws import LocalAws
 
@@ -382,18 +386,99 @@ def test_pruning_keeps_multiples_of_a_step(lake: Lake) -> None:
     assert folders(lake) == [names[1], *names[3:]]
 
 
-def test_pruning_leaves_alone_what_no_archive_of_this_job_wrote(lake: Lake) -> None:
+def put_in_lake(lake: Lake, key: str, body: bytes = b"1") -> None:
+    lake.s3.put_object(Bucket=LAKE, Key=lake.prefix + key, Body=body)
+
+
+def export(lake: Lake, step: int, *, at: dt.datetime, end: str = MARKER_NAME, name: str | None = None) -> str:
+    """Put a whole checkpoint into the lake as the last export of a file system does: without a manifest."""
+    name = name or f"step-{step:010d}"
+    put_in_lake(lake, f"{name}/x")
+    marker = Marker(step=step, finished_at=at, files=(CheckpointFile(path="x", bytes=1),)).to_json()
+    put_in_lake(lake, f"{name}/{end}", marker.encode() if end == MARKER_NAME else b"m")
+    return name
+
+
+def test_pruning_leaves_alone_what_no_archive_or_export_of_this_job_wrote(lake: Lake) -> None:
     names = fill(lake)
-
-    def put(key: str, body: bytes) -> None:
-        lake.s3.put_object(Bucket=LAKE, Key=lake.prefix + key, Body=body)
-
-    put("mine/notes.txt", b"1")
-    put("step-0000000001/x", b"1")
+    others = ["mine/notes.txt", "checkpoint-100/model.safetensors", "best-step-1/x", "evaluations/x/y"]
+    for key in others:
+        put_in_lake(lake, key)
+    # A folder of a framework's end mark and no step, and another job's.
+    export(lake, 0, at=NOON, end=DCP_METADATA_NAME, name="tokenizer")
     other = lake.keys()[f"{names[0]}/{MANIFEST_NAME}"].decode().replace(f'"{lake.job}"', '"other"', 1)
-    put(f"{names[0]}/{MANIFEST_NAME}", other.encode())
+    put_in_lake(lake, f"{names[0]}/{MANIFEST_NAME}", other.encode())
+    outside = f"checkpoints/{lake.job}x/step-0000000001/x"
+    lake.s3.put_object(Bucket=LAKE, Key=outside, Body=b"1")
     assert lake.run("--prune", "--yes")[0] == 0
-    assert folders(lake) == ["mine", "step-0000000001", names[0], *names[3:]]
+    assert folders(lake) == sorted([*{key.split("/")[0] for key in others}, "tokenizer", names[0], *names[3:]])
+    assert lake.s3.get_object(Bucket=LAKE, Key=outside)["Body"].read() == b"1"
+
+
+def test_what_the_last_export_of_a_file_system_brought_is_pruned_by_the_rule(lake: Lake) -> None:
+    # Two of one interval, then one an interval: the first is named by nothing.
+    first = export(lake, 50, at=NOON)
+    kept = [export(lake, 100 * n, at=NOON + dt.timedelta(hours=6 * n)) for n in range(6)]
+    half = "step-0000000060"
+    put_in_lake(lake, f"{half}/x")
+    lake.s3.delete_object(Bucket=LAKE, Key=f"{lake.prefix}{kept[0]}/x")
+    contract = lake.contract(uri=f"s3://{LAKE}/{lake.prefix}", durable_kept=1)
+    assert main(["archive", "--contract", contract, "--prune", "--yes"]) == 0
+    # The newest two and one interval besides; what is damaged stays, and what was half written is gone.
+    assert folders(lake) == [kept[0], *kept[3:]]
+    assert first not in folders(lake)
+
+
+def test_what_is_half_written_stays_while_no_whole_one_is_newer_by_time_and_step(lake: Lake) -> None:
+    long_ago = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+    whole = export(lake, 200, at=long_ago)
+    # Younger than the whole one, by S3's clock, though of a lower step.
+    put_in_lake(lake, "step-0000000100/x")
+    contract = lake.contract(uri=f"s3://{LAKE}/{lake.prefix}", durable_kept=0)
+    assert main(["archive", "--contract", contract, "--prune", "--yes"]) == 0
+    assert folders(lake) == ["step-0000000100", whole]
+    # Older, but of a higher step.
+    export(lake, 210, at=NOON + dt.timedelta(days=90))
+    put_in_lake(lake, "step-0000000300/x")
+    assert main(["archive", "--contract", contract, "--prune", "--yes"]) == 0
+    assert folders(lake) == [whole, "step-0000000210", "step-0000000300"]
+
+
+def test_without_a_whole_checkpoint_nothing_is_pruned(lake: Lake) -> None:
+    for step in (100, 200):
+        put_in_lake(lake, f"step-{step:010d}/x")
+    contract = lake.contract(uri=f"s3://{LAKE}/{lake.prefix}", durable_kept=0)
+    assert main(["archive", "--contract", contract, "--prune", "--yes"]) == 0
+    assert folders(lake) == ["step-0000000100", "step-0000000200"]
+
+
+def test_an_archived_one_that_is_younger_than_everything_whole_stays_for_a_person(lake: Lake) -> None:
+    names = fill(lake)
+    for path in (MARKER_NAME, "x"):
+        lake.s3.delete_object(Bucket=LAKE, Key=f"{lake.prefix}{names[-1]}/{path}")
+    put_in_lake(lake, "latest.json", json.dumps({"schema_version": 1, "checkpoint": names[7], "step": 800}).encode())
+    contract = lake.contract(uri=f"s3://{LAKE}/{lake.prefix}", durable_kept=0)
+    assert main(["archive", "--contract", contract, "--prune", "--yes"]) == 0
+    assert folders(lake) == names[6:]
+
+
+@pytest.mark.parametrize("left", [True, False], ids=["it becomes the newest", "none is whole"])
+def test_what_became_the_newest_since_the_plan_is_not_removed(lake: Lake, left: bool) -> None:
+    names = fill(lake, 4)
+    settings = settings_of(json.loads(Path(lake.contract(durable_kept=0)).read_text()))
+    listing = list_prefix(lake.s3, bucket=LAKE, prefix=lake.prefix)
+    plan = plan_prune(listing, settings, lake_rule(settings))
+    assert [one.name for one in plan.goes] == names[:2]
+    for name in names[1:] if left else names:
+        lake.s3.delete_object(Bucket=LAKE, Key=f"{lake.prefix}{name}/{MARKER_NAME}")
+        lake.s3.delete_object(Bucket=LAKE, Key=f"{lake.prefix}{name}/{MANIFEST_NAME}")
+    before = lake.keys()
+    words = (
+        "is the newest complete checkpoint by now, and stays" if left else "nothing in the lake is complete any more"
+    )
+    with pytest.raises(ArchiveError, match=f"{names[0]}.*{words}"):
+        prune(lake.s3, plan, settings)
+    assert lake.keys() == before
 
 
 def test_pruning_never_removes_the_newest_complete_one_nor_what_the_pointer_names(lake: Lake) -> None:

@@ -226,9 +226,9 @@ def run_sbatch(folder: Path, *argv: str, environment: str = "", command: str | N
     )
 
 
-def test_the_sample_job_runs_the_archive_and_ends_as_it_does(tmp_path: Path) -> None:
+def test_the_sample_job_archives_and_prunes_and_ends_as_the_command_does(tmp_path: Path) -> None:
     assert run_sbatch(tmp_path, command="exit 1").returncode == 1
-    assert (tmp_path / "calls").read_text() == "archive\n"
+    assert (tmp_path / "calls").read_text() == "archive --prune --yes\n"
 
 
 def test_the_sample_job_says_when_the_command_is_missing(tmp_path: Path) -> None:
@@ -243,5 +243,5 @@ def test_the_sample_job_repeats_each_interval_and_survives_a_failure(tmp_path: P
     environment = "TRAINING_STORAGE_CHECKPOINTS_DURABLE_INTERVAL_MINUTES=0.005\n"
     ended = run_sbatch(tmp_path, "every", environment=environment, command=command)
     assert ended.returncode == -15
-    assert (tmp_path / "calls").read_text() == "archive --if-due\n" * 3
+    assert (tmp_path / "calls").read_text() == "archive --if-due --prune --yes\n" * 3
     assert ended.stderr.count("this run failed") == 2

@@ -22,6 +22,7 @@ from training_storage.checkpoint_format import (
     Pointer,
     checkpoint_name,
     incompleteness,
+    is_folder_name,
     pointer_moves,
     read_marker,
     read_pointer,
@@ -207,3 +208,13 @@ def test_the_format_needs_the_standard_library_only() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", ["step-0000001200", "step-7", "iter_0001200", "global_step1200"])
+def test_folders_of_frameworks_are_known_by_name(name: str) -> None:
+    assert is_folder_name(name)
+
+
+@pytest.mark.parametrize("name", ["mine", "checkpoint-100", "best-step-1200", "step-", "step-1x", "step-1\n", "iter_"])
+def test_other_folders_are_not_taken_for_those_of_frameworks(name: str) -> None:
+    assert not is_folder_name(name)

@@ -1,8 +1,10 @@
-"""Removes archived checkpoints from the lake that the retention rule keeps no longer.
+"""Removes checkpoints from the lake that the retention rule keeps no longer.
 
-What is removed: folders of this job that carry a manifest of this job. Never the newest complete checkpoint, never what
-the pointer names, never what another job or a person put there. Objects are deleted without naming a version, so the
-lake keeps them as noncurrent ones for as long as its lifecycle says.
+What is removed, of the job's own folder: what carries a manifest of this job; whole checkpoints of a step without a
+manifest, as the last export of a file system leaves them; and folders named as checkpoints are that such an export
+brought half written, once a whole one is newer by time and by step. Never the newest complete checkpoint, never what
+the pointer names, never another job's, never what has no shape of a checkpoint. Objects are deleted without naming a
+version, so the lake keeps them as noncurrent ones for as long as its lifecycle says.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from training_storage.checkpoint_format import (
     MARKER_NAME,
     POINTER_NAME,
     CheckpointFormatError,
+    is_folder_name,
     read_pointer,
 )
 from training_storage.operations.archive_error import ArchiveError
@@ -72,9 +75,10 @@ def plan_prune(listing: Listing, settings: ArchiveSettings, rule: RetentionRule)
     except CheckpointFormatError as error:
         raise ArchiveError(f"nothing is removed: the lake's pointer is not one ({error})") from None
     newest = newest_complete(seen)
+    highest = max((one.step for one in seen if one.complete and one.step is not None), default=-1)
     goes = []
     for name, one in listing.checkpoints.items():
-        if one.manifest is None or one.manifest.job != settings.job or name in stays:
+        if name in stays or not _is_ours(one, settings.job):
             continue
         if name == pointed:
             stays[name] = "the pointer names it"
@@ -84,6 +88,8 @@ def plan_prune(listing: Listing, settings: ArchiveSettings, rule: RetentionRule)
             # Damaged, or younger than everything complete: for a person to look at. What a removal left behind when it
             # was interrupted has lost its end mark, and goes.
             stays[name] = f"damaged: {one.incomplete}"
+        elif one.manifest is None and one.incomplete is not None and (one.step is None or one.step >= highest):
+            stays[name] = "half written, and of a higher step than every whole one"
         else:
             goes.append(one)
     return PrunePlan(stays=stays, goes=tuple(sorted(goes, key=lambda one: (one.finished_at, one.name))))
@@ -102,14 +108,24 @@ def prune(client: Any, plan: PrunePlan, settings: ArchiveSettings) -> None:  # n
         try:
             # Looked at again just before: between plan and deed the newest may have gone, and this one become it.
             now = list_prefix(client, bucket=place.bucket, prefix=place.prefix)
-            if one.name in protected(other.for_retention() for other in now.checkpoints.values()):
+            spared = protected(other.for_retention() for other in now.checkpoints.values())
+            if one.name in spared:
                 raise ArchiveError(f"{one.name} is the newest complete checkpoint by now, and stays")
+            if not spared:
+                raise ArchiveError(f"{one.name} stays: nothing in the lake is complete any more")
             marks = [path for path in (MARKER_NAME, DCP_METADATA_NAME) if path in one.files]
             _delete(client, place, one.name, marks)
             _delete(client, place, one.name, [path for path in one.files if path not in (*marks, MANIFEST_NAME)])
             _delete(client, place, one.name, [MANIFEST_NAME])
         except AWS_ERRORS as error:
             raise ArchiveError(f"{one.name} could not be removed: {why(error, action='s3:DeleteObject')}") from error
+
+
+def _is_ours(one: FoundCheckpoint, job: str) -> bool:
+    """Whether a folder is a checkpoint that this job's archive, or the last export of its file system, brought."""
+    if one.manifest is not None:
+        return one.manifest.job == job
+    return one.step is not None if one.incomplete is None else is_folder_name(one.name)
 
 
 def _has_end_mark(one: FoundCheckpoint) -> bool:
