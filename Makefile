@@ -11,7 +11,7 @@ export CDK_DISABLE_CLI_TELEMETRY := true
 # Shell of the node kit, and the commands that its tests put in front of PATH.
 SHELL_SCRIPTS = $(shell find constructs/training_storage/node_kit -name '*.sh' -o -name '*.sbatch') $(wildcard tests/node_kit/commands/* examples/*/*.sh examples/*/*.sbatch)
 
-.PHONY: help setup demo test test-fast test-local-aws test-training test-cdk test-pure bench lint format clean
+.PHONY: help setup demo test test-fast test-fast-app test-fast-rest test-local-aws test-training test-cdk test-pure bench lint format clean
 
 help: ## Show this list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -41,12 +41,21 @@ CDK_TESTS := tests/cdk tests/snapshot tests/node_kit
 LOCAL_AWS_TESTS := tests/local_aws
 OTHER_TESTS := tests $(addprefix --ignore=,$(CDK_TESTS) $(LOCAL_AWS_TESTS))
 SLOW := local_aws or training
+# The fast tests start CDK in two lanes, because one would take the whole minute and leave a core idle.
+FAST := not ($(SLOW) or slow)
+FAST_APP_TESTS := tests/cdk/test_app.py tests/cdk/test_storage.py tests/cdk/test_aws_pcs.py tests/snapshot
 
 test: setup ## All tests, local deployments included.
 	@$(LANES) test-local-aws test-training test-cdk test-pure
 
-test-fast: setup ## Everything but local deployments and runs of training code; under a minute on two cores.
-	@$(LANES) test-cdk test-pure
+test-fast: setup ## What needs no minute: no local deployments, no training, no linter over whole templates, no shell.
+	@$(LANES) test-fast-app test-fast-rest
+
+test-fast-app:
+	@pytest --quiet $(FAST_APP_TESTS) -m "$(FAST)"
+
+test-fast-rest:
+	@pytest --quiet tests $(addprefix --ignore=,$(FAST_APP_TESTS) $(LOCAL_AWS_TESTS) tests/node_kit) -m "$(FAST)"
 
 test-local-aws: # Deployments into the local AWS, and its own behaviour.
 	@pytest --quiet $(LOCAL_AWS_TESTS)

@@ -366,6 +366,7 @@ def run_app(tmp_path: Path, **context: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_app_exits_2_with_one_line_and_no_stack_trace(tmp_path: Path) -> None:
     result = run_app(tmp_path, instances="abc")
     assert result.returncode == 2
@@ -375,6 +376,7 @@ def test_the_app_exits_2_with_one_line_and_no_stack_trace(tmp_path: Path) -> Non
     ]
 
 
+@pytest.mark.slow
 def test_synth_needs_no_credentials_and_says_the_plan_on_stderr_once(tmp_path: Path) -> None:
     result = run_app(tmp_path, instances="256")
     assert result.returncode == 0

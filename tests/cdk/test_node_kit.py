@@ -194,6 +194,7 @@ def test_nodes_of_a_capacity_block_are_told_which(stack: Stack, role: str) -> No
     assert "--capacity-reservations cr-0123456789abcdef0" in resolved
 
 
+@pytest.mark.slow
 def test_cfn_lint_and_cdk_nag_find_nothing(tmp_path: Path) -> None:
     app = App(outdir=str(tmp_path))
     stack = Stack(app, "Test", env=Environment(region="us-east-1"))

@@ -145,6 +145,7 @@ def test_a_file_system_without_links_is_refused_at_synth(stack: Stack, vpc: ec2.
         stack.node.root.synth()  # type: ignore[attr-defined] # the root is the app
 
 
+@pytest.mark.slow
 def test_cdk_nag_finds_nothing_that_is_not_acknowledged(tmp_path: Path) -> None:
     app = App(outdir=str(tmp_path))
     stack = Stack(app, "Test", env=Environment(region="us-east-1"))

@@ -396,6 +396,7 @@ def small_app(folder: Path) -> tuple[App, Stack, StorageAlarms]:
     return app, stack, alarms(stack, vpc, topic=topic)
 
 
+@pytest.mark.slow
 def test_cfn_lint_and_cdk_nag_find_nothing(tmp_path: Path) -> None:
     app, _, _ = small_app(tmp_path)
     assert nag_findings(app, tmp_path) == []

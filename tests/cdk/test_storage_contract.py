@@ -143,6 +143,7 @@ def test_reading_is_granted_on_this_parameter_alone_and_waits_for_nothing(
     assert "Contract" not in arn
 
 
+@pytest.mark.slow
 def test_cfn_lint_and_cdk_nag_find_nothing(tmp_path: Path) -> None:
     flags = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
     app = App(context=flags, outdir=str(tmp_path))

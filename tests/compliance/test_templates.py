@@ -30,6 +30,7 @@ def findings(template: dict[str, Any]) -> list[str]:
     return [f"{match.rule.id} {match.path}: {match.message}" for match in lint(json.dumps(template), config=config)]
 
 
+@pytest.mark.slow
 def test_cfn_lint_finds_nothing(synthesize: Callable[..., dict[str, Any]], job: dict[str, str]) -> None:
     assert findings(synthesize(**job)["TrainingStorage"]) == []
 
@@ -55,6 +56,7 @@ CLUSTERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cluster", CLUSTERS.values(), ids=CLUSTERS.keys())
 def test_cfn_lint_and_cdk_nag_find_nothing_in_any_cluster(
     synthesize: Callable[..., dict[str, Any]], violations: Callable[..., list[str]], cluster: dict[str, str]

@@ -23,6 +23,13 @@ AMAZON_LINUX = 'ID="amzn"\nVERSION_ID="2023"\n'
 UBUNTU = 'ID=ubuntu\nVERSION_ID="24.04"\nVERSION_CODENAME=noble\n'
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the kit's tests: each starts dozens of shells."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.slow)
+
+
 def unit_file(path: Path) -> dict[str, dict[str, list[str]]]:
     """Return sections, keys and values; a key of systemd may stand more than once."""
     sections: dict[str, dict[str, list[str]]] = {}
