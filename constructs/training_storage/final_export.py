@@ -12,7 +12,7 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from training_storage.acknowledgements import acknowledge, acknowledge_wildcards
-from training_storage.operations.final_export.tags import GATE
+from training_storage.operations.final_export.tags import EXPORTED_PATHS, GATE, paths_value
 from training_storage.planning.catalog.custom_resources import custom_resource_seconds_maximum
 from training_storage.validation import ConstructError, is_token, require_match
 
@@ -32,6 +32,8 @@ _POLL = Duration.seconds(30)
 _METRIC_PERIOD = Duration.minutes(1)
 #: One poll makes a few dozen calls; before a refusal it may wait for links that are changing.
 _FUNCTION_TIMEOUT = Duration.minutes(5)
+#: It holds a few hundred descriptions of AWS and the start of a report, whatever that report's size.
+_MEMORY_MIB = 256
 #: Polls left for a refusal, when the time for the export is over.
 _LAST_POLLS = 3
 #: Seconds left for the framework to answer before CloudFormation gives up.
@@ -177,6 +179,11 @@ class FinalExport(Construct):
             }
             for link in file_system.links
         ]
+        # For `training-storage park`, when gate and stack are gone and the file system is not. Without it every link
+        # is exported.
+        exported = paths_value([link["Path"] for link in self.links if link["Exported"] == "true"])
+        if exported is not None:
+            file_system.resource.tags.set_tag(EXPORTED_PATHS, exported)
         self.gate = CustomResource(
             self,
             "Gate",
@@ -206,6 +213,7 @@ class FinalExport(Construct):
             ),
             role=self.role,
             timeout=_FUNCTION_TIMEOUT,
+            memory_size=_MEMORY_MIB,
             log_group=self.log_group,
             environment=environment,
         )

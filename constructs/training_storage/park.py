@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from aws_cdk import ArnFormat, Duration, RemovalPolicy, Stack
@@ -18,13 +19,14 @@ from training_storage.acknowledgements import acknowledge, acknowledge_wildcards
 from training_storage.checkpoint_archive import make_log_and_role, require_job_name
 from training_storage.operations.park_state import (
     DONE,
-    EXPORTED_PATHS_TAG,
     IDLE,
+    IDLE_CHECKPOINTS,
     NOT_DUE,
     TIME_TO_LIVE,
     UNDO,
     WAIT,
     WARNING_MINUTES,
+    idle_hours_minimum,
     machine_name,
 )
 from training_storage.operations_code import operations_code
@@ -84,6 +86,9 @@ class Park(Construct):
         Park when the stack is so old; None never does.
     idle_park_hours
         Park when no client has used the file system for so long; None never does.
+    checkpoint_interval_minutes
+        How often a run writes a checkpoint to the file system. `idle_park_hours` must be three of them at least. None
+        where checkpoints go elsewhere: nodes that run are then never taken for idle.
     poll_interval
         Between two looks.
     watch_interval
@@ -117,6 +122,7 @@ class Park(Construct):
         alarm_topic: sns.ITopic | None = None,
         time_to_live_hours: int | None = None,
         idle_park_hours: int | None = None,
+        checkpoint_interval_minutes: float | None = None,
         poll_interval: Duration | None = None,
         watch_interval: Duration | None = None,
         warning: Duration | None = None,
@@ -129,6 +135,7 @@ class Park(Construct):
                 " system is not exported"
             )
         _require_times(time_to_live_hours, idle_park_hours, alarm_topic, file_system)
+        _require_longer_than_checkpoints(idle_park_hours, checkpoint_interval_minutes)
         poll = poll_interval or _POLL
         super().__init__(scope, id)
         self._job = job_name
@@ -152,17 +159,19 @@ class Park(Construct):
             "POLL_SECONDS": f"{poll.to_seconds():g}",
             "METRIC_PERIOD_SECONDS": self._period_seconds,
         }
+        self._environment["CLUSTER"] = stack.to_json_string(cluster_description(cluster))
         cluster_function = self._make_cluster_function(cluster)
         self.functions: dict[str, lambda_.Function] = {"cluster": cluster_function}
         if file_system and final_export:
             self.functions["export"] = self._make_export_function(file_system, final_export)
-            # For `training-storage park`, when gate and stack are gone and the file system is not.
-            paths = " ".join(link["Path"].rstrip("/") for link in final_export.links if link["Exported"] == "true")
-            file_system.resource.tags.set_tag(EXPORTED_PATHS_TAG, paths or "/none")
         self.watch: lambda_.Function | None = None
         if time_to_live_hours is not None or idle_park_hours is not None:
             self.watch = self._make_watch(
-                file_system, time_to_live_hours, idle_park_hours, warning or Duration.minutes(WARNING_MINUTES)
+                file_system,
+                time_to_live_hours,
+                idle_park_hours,
+                checkpoint_interval_minutes,
+                warning or Duration.minutes(WARNING_MINUTES),
             )
         self.state_machine = self._make_state_machine(express_gate, warning or Duration.minutes(WARNING_MINUTES))
         if self.watch:
@@ -187,7 +196,7 @@ class Park(Construct):
             "cluster",
             role=self.role,
             log_group=self.log_group,
-            environment={**self._environment, "CLUSTER": stack.to_json_string(cluster_description(cluster))},
+            environment=self._environment,
         )
 
     def _make_export_function(self, file_system: LustreFileSystem, final_export: FinalExport) -> lambda_.Function:
@@ -212,6 +221,7 @@ class Park(Construct):
         file_system: LustreFileSystem | None,
         time_to_live_hours: int | None,
         idle_park_hours: int | None,
+        checkpoint_interval_minutes: float | None,
         warning: Duration,
     ) -> lambda_.Function:
         scope = Construct(self, "Watch")
@@ -230,8 +240,14 @@ class Park(Construct):
             )
         )
         if idle_park_hours is not None:
-            grant(iam.PolicyStatement(sid="Metrics", actions=["cloudwatch:GetMetricData"], resources=["*"]))
-            acknowledge_wildcards(role, resources=["*"], reason="Metrics take no resource.")
+            grant(
+                iam.PolicyStatement(
+                    sid="MetricsAndNodes",
+                    actions=["cloudwatch:GetMetricData", "ec2:DescribeInstances"],
+                    resources=["*"],
+                )
+            )
+            acknowledge_wildcards(role, resources=["*"], reason="Metrics and Describe actions take no resource.")
         self._allow_topic(role)
         return self._function(
             "WatchFunction",
@@ -244,6 +260,9 @@ class Park(Construct):
                 "FILE_SYSTEM_ID": file_system.file_system_id if file_system else "",
                 "TIME_TO_LIVE_HOURS": str(time_to_live_hours or ""),
                 "IDLE_PARK_HOURS": str(idle_park_hours or ""),
+                "CHECKPOINT_INTERVAL_MINUTES": f"{checkpoint_interval_minutes:g}"
+                if checkpoint_interval_minutes
+                else "",
                 "WARNING_SECONDS": f"{warning.to_seconds():g}",
             },
         )
@@ -315,6 +334,17 @@ class Park(Construct):
         self._states = Construct(self, "States")
         self._failed = sfn.Fail(self._states, "Failed", error="ParkRefused", cause_path="$.Answer.Text")
         self._tell = self._task("Tell", cluster, "tell", catch=False)
+        self._tell.add_catch(
+            sfn.Fail(
+                self._states,
+                "FailedUntold",
+                error="ParkRefused",
+                cause="park stopped, and the step that says why broke down: the execution's history has the reason in"
+                " the state before Tell. Run it again",
+            ),
+            errors=["States.ALL"],
+            result_path="$.Untold",
+        )
         self._tell.next(self._failed)
 
         following: sfn.IChainable = self._loop("DeleteStack", cluster, "delete", sfn.Succeed(self._states, "Parked"))
@@ -331,7 +361,15 @@ class Park(Construct):
             undo = self._loop("Restore", export, "restore", undo)
         trigger = sfn.Choice(self._states, "Trigger")
         given = sfn.Condition.is_present("$.Trigger")
-        trigger.when(sfn.Condition.and_(given, sfn.Condition.string_equals("$.Trigger", UNDO)), undo)
+        # A step that ran when its execution was stopped runs on, at most until its function times out.
+        settle = sfn.Wait(self._states, "Settle", time=sfn.WaitTime.duration(_FUNCTION_TIMEOUT))
+        settle.next(undo)
+        taken_back = sfn.Condition.and_(given, sfn.Condition.string_equals("$.Trigger", UNDO))
+        stopped = sfn.Condition.and_(
+            sfn.Condition.is_present("$.Stopped"), sfn.Condition.boolean_equals("$.Stopped", value=True)
+        )
+        trigger.when(sfn.Condition.and_(taken_back, stopped), settle)
+        trigger.when(taken_back, undo)
         if self.watch:
             warned = self._warn(self.watch, warning, following)
             by_itself = [sfn.Condition.string_equals("$.Trigger", name) for name in (TIME_TO_LIVE, IDLE)]
@@ -442,6 +480,18 @@ def _require_times(
         raise ConstructError(
             f"idle_park_hours must be left out without fsx-lustre, got: {idle_park_hours}; use is read from the metrics"
             " of the file system, and without one nothing costly stands idle. time_to_live_hours works"
+        )
+
+
+def _require_longer_than_checkpoints(idle_park_hours: int | None, interval_minutes: float | None) -> None:
+    if idle_park_hours is None or interval_minutes is None:
+        return
+    least = idle_hours_minimum(interval_minutes)
+    if idle_park_hours < least:
+        raise ConstructError(
+            f"idle_park_hours must be at least {math.ceil(least)}, got: {idle_park_hours}; a checkpoint comes every"
+            f" {interval_minutes:g} minutes, and a run that reads from the lake or a cache uses the file system only"
+            f" then: {IDLE_CHECKPOINTS} of them must fail to come"
         )
 
 

@@ -21,7 +21,14 @@ from training_storage.operations.final_export.lifecycle import Lifecycle
 from training_storage.operations.final_export.metrics import Metrics
 from training_storage.operations.final_export.refusal import RefusalError
 from training_storage.operations.final_export.report import Reports
-from training_storage.operations.final_export.tags import EXPORT_EVENTS, HANDED_OVER, LEFT_STANDING, STACK
+from training_storage.operations.final_export.tags import (
+    EXPORT_EVENTS,
+    EXPORT_STOPPED,
+    HANDED_OVER,
+    LEFT_STANDING,
+    STACK,
+)
+from training_storage.planning.catalog.metrics import metric as catalog_metric
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,6 +65,12 @@ class World:
         self.writes: dict[str, list[tuple[dt.datetime, float]]] = {}
         self.metrics_delay = dt.timedelta(0)
         self.queue_age = 0.0
+        self.knows_queue = True
+        #: When a link last exported by itself, by file system.
+        self.exported_by_itself: dict[str, dt.datetime] = {}
+        #: Starts of periods that CloudWatch never gets.
+        self.holes: set[dt.datetime] = set()
+        self.status_code = "Complete"
         self.stack_status_text = "DELETE_IN_PROGRESS"
         self.task_polls = 1
         self.task_fails = False
@@ -85,6 +98,7 @@ class World:
             "_tags": tags,
         }
         self.files[identifier] = {}
+        self.exported_by_itself[identifier] = self.now
         # Values flow from the beginning, also where nobody writes.
         self.writes[identifier] = [(self.now - dt.timedelta(days=10), 0.0)]
         for path, imports, exports in (
@@ -143,7 +157,8 @@ class World:
                 if task["_polls"] <= 0:
                     self._end(task)
         for identifier in self.systems:
-            self.writes[identifier].append((self.now, 0.0))
+            if any(self.policies(identifier).values()):
+                self.exported_by_itself[identifier] = self.now
 
     def _end(self, task: dict[str, Any]) -> None:
         covered = [
@@ -157,6 +172,7 @@ class World:
             if path not in failed:
                 self.files[task["FileSystemId"]][path] = True
         task["Lifecycle"] = "FAILED" if failed or self.task_fails else "SUCCEEDED"
+        task["EndTime"] = self.now
         task["Status"] = {
             "TotalCount": len(covered),
             "SucceededCount": len(covered) - len(failed),
@@ -290,11 +306,14 @@ class World:
             link["Lifecycle"] = "DELETING"
         return {}
 
-    def _get_object(self, Bucket: str, Key: str) -> Any:  # noqa: N803
+    def _get_object(self, Bucket: str, Key: str, Range: str) -> Any:  # noqa: N803
         assert Bucket == "lake"
         if Key not in self.objects:
             raise ClientError({"Error": {"Code": "NoSuchKey", "Message": Key}}, "GetObject")
-        return {"Body": io.BytesIO(self.objects[Key].encode())}
+        if not self.objects[Key]:
+            raise ClientError({"Error": {"Code": "InvalidRange", "Message": Key}}, "GetObject")
+        last = int(Range.removeprefix("bytes=0-"))
+        return {"Body": io.BytesIO(self.objects[Key].encode()[: last + 1])}
 
     def _put_object(self, Bucket: str, Key: str, Body: bytes, **_rest: Any) -> Any:  # noqa: N803
         assert Bucket == "lake"
@@ -305,20 +324,56 @@ class World:
         assert StackName == STACK_ID
         return {"Stacks": [{"StackStatus": self.stack_status_text}]}
 
-    def _get_metric_data(self, MetricDataQueries: Any, StartTime: Any, EndTime: Any) -> Any:  # noqa: N803
-        [query] = MetricDataQueries
-        metric, period = query["MetricStat"]["Metric"], query["MetricStat"]["Period"]
-        named = {entry["Name"]: entry["Value"] for entry in metric["Dimensions"]}
-        assert metric["Namespace"] == "AWS/FSx"
-        if metric["MetricName"] == "AgeOfOldestQueuedMessage":
+    def _get_metric_data(
+        self,
+        MetricDataQueries: Any,  # noqa: N803
+        StartTime: Any,  # noqa: N803
+        EndTime: Any,  # noqa: N803
+        NextToken: str = "",  # noqa: N803
+    ) -> Any:
+        """Every other value is on the second page."""
+        results: list[Any] = []
+        for query in MetricDataQueries:
+            metric, period = query["MetricStat"]["Metric"], query["MetricStat"]["Period"]
+            named = {entry["Name"]: entry["Value"] for entry in metric["Dimensions"]}
+            assert metric["Namespace"] == "AWS/FSx"
+            values = self._metric(metric["MetricName"], named, dt.timedelta(seconds=period), StartTime)
+            shown = [(at, value) for at, value in values.items() if StartTime <= at < EndTime][int(NextToken or 0) :: 2]
+            state = self.status_code if NextToken else "PartialData"
+            times, numbers = [at for at, _ in shown], [value for _, value in shown]
+            results.append({"Id": query["Id"], "Timestamps": times, "Values": numbers, "StatusCode": state})
+        return {"MetricDataResults": results, **({} if NextToken else {"NextToken": "1"})}
+
+    def _metric(
+        self, name: str, named: dict[str, str], period: dt.timedelta, start: dt.datetime
+    ) -> dict[dt.datetime, float]:
+        identifier = named["FileSystemId"]
+        if name == "AgeOfOldestQueuedMessage":
             assert named["Publisher"] == "AutoExport"
-            return {"MetricDataResults": [{"Timestamps": [self.now], "Values": [self.queue_age]}]}
+            # FSx publishes it for what exports by itself, and for what is still queued.
+            here = any(self.policies(identifier).values()) or self.queue_age > 0
+            at = self.now if here else self.exported_by_itself.get(identifier)
+            return {at: self.queue_age} if at and self.knows_queue else {}
+        if not self.writes[identifier]:
+            return {}
+
+        def slot(at: dt.datetime) -> dt.datetime:
+            seconds = period.total_seconds()
+            return dt.datetime.fromtimestamp(at.timestamp() // seconds * seconds, dt.UTC)
+
+        last = slot(self.now - self.metrics_delay)
         sums: dict[dt.datetime, float] = {}
-        for at, size in self.writes[named["FileSystemId"]]:
-            slot = dt.datetime.fromtimestamp(at.timestamp() // period * period, dt.UTC)
-            if slot <= self.now - self.metrics_delay and StartTime <= slot < EndTime:
-                sums[slot] = sums.get(slot, 0.0) + size
-        return {"MetricDataResults": [{"Timestamps": list(sums), "Values": list(sums.values())}]}
+        at = slot(max(self.writes[identifier][0][0], start))
+        while at <= last:
+            # FSx leaves no period out.
+            sums[at] = 0.0
+            at += period
+        for moment, size in self.writes[identifier]:
+            if name == "DataWriteBytes" and slot(moment) in sums:
+                sums[slot(moment)] += size
+        if name == "MetadataOperations" and sums:
+            sums[max(sums)] += len(self.files[identifier])
+        return {at: value for at, value in sums.items() if at not in self.holes}
 
 
 def made(world: World) -> tuple[Gate, Lifecycle]:
@@ -466,8 +521,18 @@ def test_while_metrics_are_behind_an_empty_one_is_exported_and_not_refused(world
     assert world.systems == {}
 
 
-def test_metrics_that_say_nothing_never_make_it_empty(world: World) -> None:
-    world.writes[FS].clear()
+def test_metrics_that_say_nothing_never_make_it_empty_and_are_waited_for_before_it_is_refused(used: World) -> None:
+    used.writes[FS].clear()
+    reason = refused(used)
+    assert "CloudWatch has no value of DataWriteBytes that says whether clients wrote since task-0 began" in reason
+    assert "aws cloudwatch list-metrics --namespace AWS/FSx" in reason
+    assert f"aws fsx delete-file-system --file-system-id {FS}" in reason
+    assert used.now - used.all_tasks[0]["EndTime"] >= dt.timedelta(minutes=30)
+
+
+def test_empty_files_links_and_directories_are_something(world: World) -> None:
+    world.files[FS]["/checkpoints/_SUCCESS"] = False
+    world.pass_time(dt.timedelta(hours=1))
     run(world)
     assert len(world.all_tasks) == 1
 
@@ -492,7 +557,161 @@ def test_a_failed_creation_into_which_somebody_wrote_is_exported(used: World) ->
     assert used.files[FS]["/logs/train.log"] is True
 
 
+# ---- what CloudWatch says late, or not at all ----
+
+
+def late_write(world: World, path: str = "/checkpoints/late") -> None:
+    """Let a client write at the moment when the first task has passed, and never again."""
+    end = world._end
+
+    def ended(task: dict[str, Any]) -> None:
+        end(task)
+        if path not in world.files[FS]:
+            world.write(path)
+
+    world._end = ended  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("second", [0, 1, 29, 35, 59])
+@pytest.mark.parametrize("delay", [0, 1, 3, 8])
+@pytest.mark.parametrize("polls", [1, 2, 20])
+def test_what_is_written_while_a_task_runs_or_in_its_minutes_is_exported_however_late_cloudwatch_is(
+    second: int, delay: int, polls: int
+) -> None:
+    world = World()
+    world.now = world.now.replace(second=second)
+    world.add()
+    world.write("/checkpoints/a")
+    world.pass_time(dt.timedelta(hours=1))
+    world.metrics_delay, world.task_polls = dt.timedelta(minutes=delay), polls
+    late_write(world)
+    run(world)
+    assert world.broken == []
+    assert world.files[FS]["/checkpoints/late"] is True
+
+
+def test_what_was_written_in_a_minute_that_cloudwatch_never_gets_is_exported(used: World) -> None:
+    used.task_polls = 10
+    late_write(used)
+    end = used.now + 11 * POLL
+    used.holes = {(end + minute * dt.timedelta(minutes=1)).replace(second=0) for minute in (-1, 0, 1)}
+    run(used)
+    assert used.files[FS]["/checkpoints/late"] is True
+
+
+def test_no_metrics_at_all_are_no_proof_that_nobody_writes(used: World) -> None:
+    used.writes[FS].clear()
+    late_write(used)
+    used.write = lambda path: used.files[FS].update({path: False})  # type: ignore[method-assign,assignment]
+    assert "CloudWatch has no value of DataWriteBytes" in refused(used)
+
+
+def test_a_queue_that_cloudwatch_does_not_know_is_waited_for_and_then_refused(used: World) -> None:
+    used.knows_queue = False
+    assert "CloudWatch has no value of AgeOfOldestQueuedMessage" in refused(used)
+    used.knows_queue = True
+    run(used, attempt(used, 2))
+
+
+def test_without_automatic_export_there_is_no_queue_to_know(used: World) -> None:
+    used.associations["dra-0a-logs"]["S3"]["AutoExportPolicy"] = {"Events": []}
+    used.exported_by_itself.clear()
+    run(used, attempt(used, links=()))
+    assert used.missing() == []
+
+
+def test_the_queue_counts_as_it_was_before_automatic_export_was_stopped_however_long_ago(used: World) -> None:
+    gate, _ = made(used)
+    gate.advance(FS, attempt(used))
+    assert used.associations["dra-0a-logs"]["_tags"][EXPORT_STOPPED] == used.now.isoformat(timespec="seconds")
+    # Killed there, and tried again the next day: no value has come since.
+    used.pass_time(dt.timedelta(days=1))
+    run(used, attempt(used, 2))
+
+
+@pytest.mark.parametrize("code", ["InternalError", "PartialData"])
+def test_an_answer_of_cloudwatch_that_is_not_complete_is_waited_for(used: World, code: str) -> None:
+    used.status_code = code
+    assert f"waiting for AWS: cloudwatch:GetMetricData answered {code} for DataWriteBytes" in refused(used)
+
+
+def test_a_metric_that_may_not_be_read_is_a_refusal(used: World) -> None:
+    used.status_code = "Forbidden"
+    assert "cloudwatch:GetMetricData is denied for DataWriteBytes" in refused(used)
+
+
+def test_the_metrics_have_the_names_of_the_catalog() -> None:
+    for row, name in (("data-written", "DataWriteBytes"), ("metadata-operations", "MetadataOperations")):
+        found = catalog_metric(row)
+        assert (found.namespace, found.name, found.statistic) == ("AWS/FSx", name, "Sum")
+        assert f'"{name}"' in Path(sys.modules[Metrics.__module__].__file__ or "").read_text(encoding="utf-8")
+
+
 # ---- what stays ----
+
+
+def test_one_that_failed_goes_only_if_nobody_had_it(used: World) -> None:
+    used.systems[FS].update(Lifecycle="FAILED", FailureDetails={"Message": "A disk."})
+    with pytest.raises(RefusalError, match="it is FAILED .A disk., so nothing can be exported, and clients had it"):
+        run(used)
+    del used.tags_of()[HANDED_OVER]
+    with pytest.raises(RefusalError, match="it is FAILED"):
+        run(used)
+    used.writes[FS].clear()
+    used.files[FS] = {}
+    run(used)
+
+
+def test_the_keeper_refuses_to_remove_one_that_failed_in_the_hands_of_clients(used: World) -> None:
+    used.systems[FS]["Lifecycle"] = "FAILED"
+    with pytest.raises(RefusalError, match=f"{FS} stands"):
+        answer(used, event("Delete", kind="keeper"))
+    assert used.systems[FS]["Lifecycle"] == "FAILED"
+
+
+def test_a_task_that_counts_fewer_files_than_it_saw_is_not_believed(used: World) -> None:
+    gate, _ = made(used)
+    tried = attempt(used)
+    while not used.all_tasks or used.all_tasks[0]["Lifecycle"] != "SUCCEEDED":
+        gate.advance(FS, tried)
+        used.pass_time()
+    used.all_tasks[0]["Status"] = {"TotalCount": 3, "SucceededCount": 2, "FailedCount": 0}
+    with pytest.raises(RefusalError, match="1 of 3 files are not in the lake"):
+        gate.advance(FS, tried)
+
+
+def test_of_a_report_only_the_start_is_read_and_the_count_is_the_tasks_own() -> None:
+    class Body(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            assert size is not None
+            assert 0 < size <= 2**20
+            return super().read(size)
+
+    class Store:
+        asked = ""
+
+        def get_object(self, *, Range: str, **_: Any) -> Any:  # noqa: N803
+            self.asked = Range
+            return {"Body": Body("".join(f"/checkpoints/{n},FAILED,S3AccessDenied\n" for n in range(300_000)).encode())}
+
+    store = Store()
+    reports = Reports(calls=Calls(fsx=None, s3=store, cloudformation=None), uri="s3://lake/logs/")
+    found = reports.failures({"FileSystemId": FS, "TaskId": "task-0"})
+    assert store.asked == "bytes=0-65535"
+    assert 1000 < len(found) < 3000
+    assert found[0].path == "/checkpoints/0"
+
+
+def test_the_number_of_failed_files_is_the_tasks_own(used: World) -> None:
+    gate, _ = made(used)
+    tried = attempt(used)
+    used.failing_files = {"/logs/train.log"}
+    while not used.all_tasks or used.all_tasks[0]["Lifecycle"] != "FAILED":
+        gate.advance(FS, tried)
+        used.pass_time()
+    used.all_tasks[0]["Status"] = {"TotalCount": 300_000, "SucceededCount": 1, "FailedCount": 299_999}
+    with pytest.raises(RefusalError, match="299999 of 300000 files are not in the lake"):
+        gate.advance(FS, tried)
 
 
 def test_files_that_failed_are_counted_and_named(used: World) -> None:
@@ -916,6 +1135,27 @@ def test_the_keeper_refuses_while_one_stands_that_somebody_may_have_used(trace: 
     with pytest.raises(RefusalError, match=f"{FS} stands, as its gate left it"):
         answer(world, event("Delete", kind="keeper"))
     assert world.systems[FS]["Lifecycle"] == "AVAILABLE"
+
+
+def test_the_keeper_waits_for_cloudwatch_and_then_takes_nothing_for_unused() -> None:
+    world = World()
+    world.add(handed_over=False)
+    values = world.writes[FS][:]
+    world.writes[FS].clear()
+    with pytest.raises(RefusalError, match=f"{FS} stands"):
+        answer(world, event("Delete", kind="keeper"))
+    assert world.systems[FS]["Lifecycle"] == "AVAILABLE"
+    world.writes[FS] = values
+    answer(world, event("Delete", kind="keeper"))
+    assert world.systems == {}
+
+
+def test_a_rollback_takes_nothing_for_unused_that_cloudwatch_does_not_know(used: World) -> None:
+    used.stack_status_text = "UPDATE_ROLLBACK_IN_PROGRESS"
+    used.add(OTHER, handed_over=False)
+    used.writes[OTHER].clear()
+    answer(used, event("Update", system=FS, old=OTHER))
+    assert LEFT_STANDING in used.tags_of(OTHER)
 
 
 def test_the_keeper_never_touches_a_file_system_of_another_gate() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,12 +14,23 @@ from hypothesis import strategies as st
 
 from tests.unit.test_final_export import FS, GATE, LINKS, POLL, STACK_ID, KilledError, World
 from training_storage.operations import park_start
-from training_storage.operations.final_export.tags import LEFT_STANDING
+from training_storage.operations.final_export.calls import Calls
+from training_storage.operations.final_export.metrics import Metrics
+from training_storage.operations.final_export.tags import (
+    ATTEMPT,
+    EXPORTED_PATHS,
+    LEFT_STANDING,
+    TAKEN_BACK,
+    paths_of,
+    paths_value,
+)
 from training_storage.operations.park_cluster import Cluster, Description, Group
+from training_storage.operations.park_command import Parking, Surroundings
 from training_storage.operations.park_error import ParkError
+from training_storage.operations.park_export import attempt_to_follow
 from training_storage.operations.park_finish import Finisher
 from training_storage.operations.park_function import Steps
-from training_storage.operations.park_state import DONE, EXPORTED_PATHS_TAG, NOT_DUE, REFUSED, WAIT
+from training_storage.operations.park_state import DONE, NOT_DUE, REFUSED, WAIT
 from training_storage.operations.park_use import QUIET_BYTES_PER_HOUR, Use, is_idle
 from training_storage.operations.park_watch import is_held
 
@@ -73,7 +85,8 @@ class Account(World):
 
     def _describe_instances(self, Filters: Any) -> Any:  # noqa: N803 - as the API
         assert Filters[0] == {"Name": "tag:aws:autoscaling:groupName", "Values": ["group-1"]}
-        return {"Reservations": [{"Instances": [{"InstanceId": node}]} for node in self.alive()]}
+        found = [node for node, state in self.nodes.items() if state in Filters[1]["Values"]]
+        return {"Reservations": [{"Instances": [{"InstanceId": node}]} for node in found]}
 
     def _terminate_instances(self, InstanceIds: list[str]) -> Any:  # noqa: N803
         for node in InstanceIds:
@@ -107,20 +120,6 @@ class Account(World):
         self.executions.append({**request, "status": "RUNNING", "startDate": self.now})
         return {"executionArn": request["name"]}
 
-    def _get_metric_data(self, MetricDataQueries: Any, StartTime: Any, EndTime: Any) -> Any:  # noqa: N803
-        found: list[Any] = []
-        for query in MetricDataQueries:
-            name = query["MetricStat"]["Metric"]["MetricName"]
-            # Nobody reads here, and there are no names to look up.
-            known = name in ("DataWriteBytes", "AgeOfOldestQueuedMessage")
-            found += (
-                super()._get_metric_data([query], StartTime, EndTime)["MetricDataResults"]
-                if known
-                else [{"Timestamps": [], "Values": []}]
-            )
-            found[-1]["Id"] = query["Id"]
-        return {"MetricDataResults": found}
-
 
 def environment(**changes: str) -> dict[str, str]:
     group = {"id": "group-1", "minimum": 0, "maximum": 4, "login": False}
@@ -141,6 +140,7 @@ def environment(**changes: str) -> dict[str, str]:
         "MACHINE_ARN": "arn:aws:states:us-east-1:111122223333:stateMachine:training-storage-park-alpha",
         "TIME_TO_LIVE_HOURS": "",
         "IDLE_PARK_HOURS": "",
+        "CHECKPOINT_INTERVAL_MINUTES": "30",
         "WARNING_SECONDS": "3600",
         **changes,
     }
@@ -238,8 +238,6 @@ def test_one_that_ended_while_nobody_looked_still_counts(account: Account) -> No
     account.task_polls = 10
     with pytest.raises(TimeoutError):
         execute(account, "command-1", polls=8)
-    account.pass_time(dt.timedelta(hours=3))
-    account.pass_time(dt.timedelta(minutes=1))
     for _ in range(12):
         account.pass_time()
     assert execute(account, "command-2")["Answer"]["Outcome"] == DONE
@@ -257,6 +255,70 @@ def test_one_after_which_somebody_wrote_does_not_count(account: Account) -> None
     assert execute(account, "command-2")["Answer"]["Outcome"] == DONE
     assert len(account.all_tasks) == 2
     assert account.missing() == []
+
+
+@pytest.mark.parametrize("away", [dt.timedelta(hours=3), dt.timedelta(days=17)])
+def test_one_that_ended_long_ago_does_not_count(account: Account, away: dt.timedelta) -> None:
+    account.task_polls = 10
+    with pytest.raises(TimeoutError):
+        execute(account, "command-1", polls=8)
+    for _ in range(12):
+        account.pass_time()
+    account.write("/checkpoints/step-9/rank-0.pt")
+    account.pass_time(away)
+    # What was written is older than what CloudWatch keeps of single minutes, or not written in bytes at all.
+    account.writes[FS] = [(account.now - dt.timedelta(days=10), 0.0)]
+    assert execute(account, "command-2")["Answer"]["Outcome"] == DONE
+    assert account.broken == []
+    assert len(account.all_tasks) == 2
+
+
+def test_one_that_was_taken_back_does_not_count(account: Account) -> None:
+    account.task_polls = 10
+    with pytest.raises(TimeoutError):
+        execute(account, "command-1", polls=8)
+    for _ in range(12):
+        account.pass_time()
+    assert step(account, "restore")["Outcome"] == DONE
+    assert account.tags_of()[TAKEN_BACK]
+    account.files[FS]["/checkpoints/step-9/_SUCCESS"] = False
+    account.pass_time()
+    assert execute(account, "command-2")["Answer"]["Outcome"] == DONE
+    assert account.broken == []
+    assert len(account.all_tasks) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "followed"),
+    [
+        ({}, True),
+        ({"Lifecycle": "EXECUTING"}, True),
+        ({"written": True}, False),
+        ({"Lifecycle": "EXECUTING", "written": True}, False),
+        ({"minutes": 31}, False),
+        ({"Lifecycle": "FAILED"}, False),
+        ({"Status": {"TotalCount": 2, "SucceededCount": 1, "FailedCount": 0}}, False),
+        ({"taken back": True}, False),
+        ({"attempt": "request-1"}, False),
+    ],
+)
+def test_only_a_clean_export_of_just_now_is_followed(account: Account, change: dict[str, Any], followed: bool) -> None:
+    account.start_task(FS, ["checkpoints"])
+    task = account.all_tasks[-1]
+    task["_tags"] = {ATTEMPT: change.get("attempt", "park-1")}
+    account.pass_time()
+    assert task["Lifecycle"] == "SUCCEEDED"
+    task.update({key: value for key, value in change.items() if key in ("Lifecycle", "Status")})
+    if change.get("written"):
+        account.write("/checkpoints/late")
+    if change.get("taken back"):
+        account.tags_of()[TAKEN_BACK] = account.now.isoformat()
+    task["_polls"] = 99
+    account.pass_time(dt.timedelta(minutes=change.get("minutes", 2)))
+    calls = Calls(fsx=account, s3=account, cloudformation=account)
+    metrics = Metrics(cloudwatch=account, clock=lambda: account.now, period_seconds=60)
+    found = attempt_to_follow(calls, metrics, FS, fresh="park-fresh", now=account.now)
+    assert found == ("park-1" if followed else "park-fresh")
 
 
 # ---- refusals ----
@@ -346,6 +408,14 @@ def test_nodes_that_do_not_go_by_themselves_are_ended(account: Account) -> None:
     account.ends_by_itself = False
     assert execute(account, "command-1")["Answer"]["Outcome"] == DONE
     assert "terminate_instances" in account.calls
+
+
+@pytest.mark.parametrize("state", ["pending", "running", "shutting-down", "stopping"])
+def test_a_node_is_waited_for_until_it_is_terminated(account: Account, state: str) -> None:
+    account.nodes = {"i-0": state}
+    assert step(account, "drain")["Text"] == "1 node to end"
+    account.nodes = {"i-0": "terminated"}
+    assert step(account, "drain")["Outcome"] == DONE
 
 
 def test_nodes_that_never_end_are_named(account: Account) -> None:
@@ -506,6 +576,46 @@ def test_an_hour_that_nobody_measured_is_not_quiet() -> None:
     assert not is_idle(hours, now=now, idle_hours=6)
 
 
+def test_an_hour_in_which_one_metric_is_missing_is_not_quiet(account: Account) -> None:
+    account.pass_time(8 * HOUR)
+    made = {"IDLE_PARK_HOURS": "6"}
+    whole = account._metric
+    missing = (account.now - 3 * HOUR).replace(minute=0, second=0, microsecond=0)
+
+    def without(name: str, *rest: Any) -> dict[dt.datetime, float]:
+        return {at: size for at, size in whole(name, *rest).items() if (name, at) != ("DataReadBytes", missing)}
+
+    assert step(account, "still_due", {"Trigger": "idle"}, **made)["Outcome"] == DONE
+    account._metric = without  # type: ignore[method-assign]
+    assert step(account, "still_due", {"Trigger": "idle"}, **made)["Outcome"] == NOT_DUE
+
+
+@pytest.mark.parametrize(
+    ("nodes", "interval", "outcome"),
+    [
+        (0, "", DONE),
+        (0, "600", DONE),
+        # Three checkpoints had time to come in the six hours.
+        (2, "30", DONE),
+        (2, "120", DONE),
+        # A run that reads from a cache and writes every three hours, or nowhere in the file system.
+        (2, "180", NOT_DUE),
+        (2, "", NOT_DUE),
+    ],
+)
+def test_nodes_that_run_are_idle_only_after_several_checkpoints_have_not_come(
+    account: Account, nodes: int, interval: str, outcome: str
+) -> None:
+    account.writes[FS].append((account.now, float(QUIET_BYTES_PER_HOUR)))
+    account.pass_time(8 * HOUR)
+    account.nodes = {f"i-{number}": "running" for number in range(nodes)}
+    made = {"IDLE_PARK_HOURS": "6", "CHECKPOINT_INTERVAL_MINUTES": interval}
+    found = step(account, "still_due", {"Trigger": "idle"}, **made)
+    assert found["Outcome"] == outcome
+    if outcome == DONE and nodes:
+        assert found["Text"].endswith("for 6 hours, though 2 nodes run")
+
+
 @pytest.mark.parametrize("use", [Use(bytes=QUIET_BYTES_PER_HOUR), Use(operations=36_000)])
 @pytest.mark.parametrize("hour", range(6, 13))
 def test_use_in_any_hour_or_since_is_a_sign_of_life(use: Use, hour: int) -> None:
@@ -585,7 +695,7 @@ def finisher(account: Account) -> Finisher:
 
 
 def test_what_stands_alone_is_exported_and_goes(account: Account) -> None:
-    account.tags_of()[EXPORTED_PATHS_TAG] = "/checkpoints /logs"
+    account.tags_of()[EXPORTED_PATHS] = "/checkpoints /logs"
     finisher(account).finish(FS)
     assert account.systems == {}
     assert account.missing() == []
@@ -595,7 +705,7 @@ def test_what_stands_alone_is_exported_and_goes(account: Account) -> None:
 
 
 def test_a_link_that_must_be_there_and_is_not_is_named(account: Account) -> None:
-    account.tags_of()[EXPORTED_PATHS_TAG] = "/checkpoints /logs"
+    account.tags_of()[EXPORTED_PATHS] = "/checkpoints /logs"
     del account.associations["dra-0a-checkpoints"]
     with pytest.raises(ParkError, match="the link of /checkpoints is gone"):
         finisher(account).finish(FS)
@@ -606,7 +716,145 @@ def test_a_link_that_must_be_there_and_is_not_is_named(account: Account) -> None
 def test_one_that_lost_all_its_links_is_not_taken_for_empty(account: Account, tagged: bool) -> None:
     account.associations.clear()
     if tagged:
-        account.tags_of()[EXPORTED_PATHS_TAG] = "/checkpoints /logs"
+        account.tags_of()[EXPORTED_PATHS] = "/checkpoints /logs"
     with pytest.raises(ParkError, match="link"):
         finisher(account).finish(FS)
     assert account.systems[FS]["Lifecycle"] == "AVAILABLE"
+
+
+def test_one_without_links_of_which_cloudwatch_knows_nothing_is_not_taken_for_empty(account: Account) -> None:
+    account.associations.clear()
+    account.files[FS] = {}
+    account.writes[FS].clear()
+    with pytest.raises(ParkError, match="has no link to the lake"):
+        finisher(account).finish(FS)
+    assert account.systems[FS]["Lifecycle"] == "AVAILABLE"
+
+
+def test_without_its_tag_every_link_is_exported(account: Account) -> None:
+    account.associations["dra-0a-datasets"]["S3"]["AutoImportPolicy"] = {"Events": ["NEW"]}
+    finisher(account).finish(FS)
+    assert [task["Paths"] for task in account.all_tasks] == [["checkpoints", "datasets", "logs"]]
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [[], ["/checkpoints", "/logs"], ["/my checkpoints", "/logs of mine"], ["/a/b c/d", "/e"], ["/"], ["/checkpoints/"]],
+)
+def test_the_tag_holds_paths_with_spaces(paths: list[str]) -> None:
+    value = paths_value(paths)
+    assert value is not None
+    assert paths_of(value) == ["/" + path.strip("/") for path in paths]
+
+
+@pytest.mark.parametrize("paths", [["/a" * 200], ["/a /b"], ["/a(b)"], ["/none"], ["/a "]])
+def test_paths_that_a_tag_cannot_hold_are_not_written_wrongly(paths: list[str]) -> None:
+    assert paths_value(paths) is None
+
+
+# ---- the command ----
+
+
+class Machine:
+    """Executions of one machine, and a stack that goes when it is deleted."""
+
+    def __init__(self, *running: str) -> None:
+        self.now = dt.datetime(2026, 11, 30, 12, tzinfo=dt.UTC)
+        self.running = [{"name": name, "executionArn": name, "status": "RUNNING"} for name in running]
+        self.aborted: list[dict[str, Any]] = []
+        self.last = "Parked"
+        self.output: dict[str, Any] = {"Answer": {"Outcome": "DONE"}}
+        self.started: list[dict[str, Any]] = []
+        self.looks = 0
+        self.deleted = False
+
+    def list_executions(self, *, statusFilter: str, **_: Any) -> Any:  # noqa: N803
+        return {"executions": list({"RUNNING": self.running, "ABORTED": self.aborted}[statusFilter])}
+
+    def get_execution_history(self, **_: Any) -> Any:
+        state = "Drain" if self.looks < 2 else self.last
+        return {"events": [{"stateEnteredEventDetails": {"name": state}}]}
+
+    def describe_execution(self, **_: Any) -> Any:
+        self.looks += 1
+        return {"status": "RUNNING"} if self.looks < 2 else {"status": "SUCCEEDED", "output": json.dumps(self.output)}
+
+    def stop_execution(self, *, executionArn: str, **_: Any) -> Any:  # noqa: N803
+        [one] = [one for one in self.running if one["executionArn"] == executionArn]
+        self.running.remove(one)
+        self.aborted.append({**one, "stopDate": self.now})
+
+    def start_execution(self, *, name: str, input: str, **_: Any) -> Any:  # noqa: A002
+        self.started.append(json.loads(input))
+        self.running.append({"name": name, "executionArn": name, "status": "RUNNING"})
+        return {"executionArn": name}
+
+    def describe_stacks(self, **_: Any) -> Any:
+        return {"Stacks": [{"StackStatus": "DELETE_COMPLETE" if self.deleted else "CREATE_COMPLETE"}]}
+
+    def delete_stack(self, **_: Any) -> Any:
+        self.deleted = True
+
+
+def parking(machine: Machine) -> Parking:
+    resource = SimpleNamespace(physical_id=MACHINE)
+    stack = SimpleNamespace(state="CREATE_COMPLETE", id="1", name="Job", of_kind=lambda _: [resource])
+    job: Any = SimpleNamespace(name="alpha", stack=stack, file_systems=())
+    around = Surroundings(
+        client=lambda _: machine,
+        clock=lambda: machine.now,
+        pause=lambda: None,
+        say=lambda *_: None,
+        metric_period_seconds=60,
+    )
+    return Parking(job, around)
+
+
+def test_a_park_is_joined_and_its_stack_deleted_when_it_ended_as_parked() -> None:
+    machine = Machine("command-1")
+    park = parking(machine)
+    park.follow(park.start(stop_nodes=True))
+    assert machine.started == []
+    assert machine.deleted
+
+
+def test_an_undo_is_never_joined_and_nothing_starts_beside_it() -> None:
+    machine = Machine("undo-1")
+    with pytest.raises(ParkError, match="being taken back"):
+        parking(machine).start(stop_nodes=True)
+    assert machine.started == []
+
+
+@pytest.mark.parametrize("last", ["Undone", "Cancelled", "Drain"])
+def test_an_execution_that_ended_otherwise_deletes_no_stack(last: str) -> None:
+    machine = Machine("command-1")
+    machine.last = last
+    with pytest.raises(ParkError, match=f"ended in the state {last}, not in Parked"):
+        parking(machine).follow("command-1")
+    assert not machine.deleted
+
+
+def test_taking_back_stops_every_park_and_waits_for_the_step_that_one_was_in() -> None:
+    machine = Machine("command-1", "idle-1")
+    machine.last = "Undone"
+    parking(machine).undo()
+    assert [one["name"] for one in machine.aborted] == ["command-1", "idle-1"]
+    assert machine.started == [{"Trigger": "undo", "Stopped": True}]
+
+
+@pytest.mark.parametrize(("minutes", "waits"), [(1, True), (5, True), (30, False)])
+def test_taking_back_waits_also_for_one_that_somebody_stopped_just_now(minutes: int, waits: bool) -> None:
+    machine = Machine()
+    machine.last = "Undone"
+    stopped = machine.now - dt.timedelta(minutes=minutes)
+    machine.aborted = [{"name": "command-1", "executionArn": "command-1", "stopDate": stopped}]
+    parking(machine).undo()
+    assert machine.started == [{"Trigger": "undo", "Stopped": waits}]
+
+
+def test_an_undo_that_runs_is_followed_and_parks_beside_it_are_stopped() -> None:
+    machine = Machine("undo-1", "command-1")
+    machine.last = "Undone"
+    parking(machine).undo()
+    assert machine.started == []
+    assert [one["name"] for one in machine.aborted] == ["command-1"]

@@ -86,9 +86,12 @@ LINKS = (
 )
 
 
-def metrics(*, free_gib: float | None = 20_000, export_age: float | None = 0) -> FileSystemMetrics:
+def metrics(
+    *, free_gib: float | None = 20_000, export_age: float | None = 0, written: float | None = 0, at: dt.datetime = NOW
+) -> FileSystemMetrics:
     return FileSystemMetrics(
         free_bytes=None if free_gib is None else Reading(value=free_gib * GIB, at=NOW),
+        written_bytes=None if written is None else Reading(value=written, at=at),
         export_age_seconds=None if export_age is None else Reading(value=export_age, at=NOW),
     )
 
@@ -225,9 +228,37 @@ def test_only_an_export_of_all_of_it_that_succeeded_counts(fields: dict[str, Any
     ],
 )
 def test_the_queue_of_automatic_export_says_what_waits(age: float, verdict: str, words: str) -> None:
-    loss = lost("/logs", file_systems=(standing(metrics=metrics(export_age=age)),))
+    loss = lost("/logs", file_systems=(standing(metrics=metrics(export_age=age)),), cluster=cluster(()))
     assert loss.verdict == verdict
     assert words in loss.words
+
+
+def test_what_failed_to_export_is_in_no_queue_and_that_is_said() -> None:
+    loss = lost("/logs", file_systems=(standing(),), cluster=cluster(()))
+    assert "what FSx failed to export is in no queue, only in its log" in loss.words
+
+
+@pytest.mark.parametrize(
+    ("fields", "reading", "because"),
+    [
+        ({}, {}, "2 nodes run and may have written since"),
+        ({"cluster": None}, {"written": 4096.0}, "clients have written since"),
+        ({"cluster": None}, {"written": None}, "CloudWatch does not know yet what clients wrote since"),
+        (
+            {"cluster": None},
+            {"at": NOW - dt.timedelta(minutes=1)},
+            "CloudWatch does not know yet what clients wrote since",
+        ),
+    ],
+)
+def test_an_empty_queue_says_nothing_of_what_was_written_since(
+    fields: dict[str, Any], reading: dict[str, Any], because: str
+) -> None:
+    running = (Node(id="i-1", instance_type="p5.48xlarge", market="on-demand", launched=NOW),) * 2
+    given = {"cluster": cluster(running), **fields}
+    loss = lost("/logs", file_systems=(standing(metrics=metrics(**reading)),), **given)
+    assert (loss.verdict, loss.because) == ("unknown", because)
+    assert loss.words == "Exported by itself; nothing waited at 2026-11-30 12:00."
 
 
 def test_a_queue_without_a_value_is_unknown_and_not_empty() -> None:
@@ -251,6 +282,14 @@ def test_files_outside_the_links_are_unknown() -> None:
     assert lost("elsewhere").verdict == "unknown"
     everywhere = losses(job(file_systems=(standing(links=(link(""),)),)), region="us-east-1")
     assert not [loss for loss in everywhere if loss.what.endswith("elsewhere")]
+
+
+@pytest.mark.parametrize("lifecycle", ["MISCONFIGURED", "FAILED"])
+def test_a_broken_link_is_never_said_to_lose_nothing(lifecycle: str) -> None:
+    broken = link("logs", lifecycle=lifecycle, exports=("NEW", "CHANGED"))
+    loss = lost("/logs", file_systems=(standing(links=(broken,)),), cluster=cluster(()))
+    assert loss.verdict == "unknown"
+    assert f"The link is {lifecycle}. What was written since then" in loss.words
 
 
 def test_a_file_system_without_links_exports_nothing() -> None:

@@ -284,13 +284,11 @@ def _fate(standing: StandingFileSystem) -> str:
 
 
 def _exported(standing: StandingFileSystem) -> list[str]:
-    from training_storage.operations.park_state import EXPORTED_PATHS_TAG  # noqa: PLC0415
+    from training_storage.operations.final_export import tags  # noqa: PLC0415
 
-    named = standing.system.tags.get(EXPORTED_PATHS_TAG)
-    if named is not None:
-        return [path for path in named.split() if path != "/none"]
-    # As the gate decides it for links that nobody told it of.
-    return [link.directory for link in standing.links or () if link.export_events or not link.import_events]
+    named = standing.system.tags.get(tags.EXPORTED_PATHS)
+    # Without the tag nobody knows which links only bring data in.
+    return tags.paths_of(named) if named is not None else [link.directory for link in standing.links or ()]
 
 
 def _imported(standing: StandingFileSystem) -> list[str]:

@@ -20,6 +20,7 @@ _QUERIES = 500
 _METRICS: Mapping[str, tuple[str, str, tuple[tuple[str, str], ...]]] = {
     "free_bytes": ("FreeDataStorageCapacity", "Sum", ()),
     "import_age_seconds": ("AgeOfOldestQueuedMessage", "Maximum", (("Publisher", "AutoImport"),)),
+    "written_bytes": ("DataWriteBytes", "Sum", ()),
     "export_age_seconds": ("AgeOfOldestQueuedMessage", "Maximum", (("Publisher", "AutoExport"),)),
 }
 
@@ -42,9 +43,12 @@ class FileSystemMetrics:
         Free capacity of all disks.
     import_age_seconds, export_age_seconds
         Age of the oldest change that automatic import, or export, has not yet brought over; of all links together.
+    written_bytes
+        What clients wrote in its minute.
     """
 
     free_bytes: Reading | None = None
+    written_bytes: Reading | None = None
     import_age_seconds: Reading | None = None
     export_age_seconds: Reading | None = None
 

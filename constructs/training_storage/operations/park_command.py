@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,7 @@ from training_storage.operations.park_finish import Finisher
 from training_storage.operations.park_state import COMMAND, NOT_DUE, UNDO, WARNING_STATES, machine_name
 
 if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from training_storage.operations.stack_inventory import Stack
     from training_storage.operations.status_model import ClusterStatus, JobStatus
@@ -30,6 +30,10 @@ _ALIVE = ["pending", "running"]
 #: What Step Functions has of an execution's end, from the newest: enough to hold the last state and its answer.
 _HISTORY = 20
 _REASONS = 3
+#: States in which an execution ends well, and the one with which its machine goes away.
+_PARKED, _UNDONE, _DELETING = "Parked", "Undone", "DeleteStack"
+#: How long a step may run on after its execution was stopped: the timeout of its function, and some reserve.
+_STEP_AT_MOST = dt.timedelta(minutes=6)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +59,10 @@ class Surroundings:
     pause: Callable[[], None]
     say: Callable[[str, str], None]
     metric_period_seconds: int
+
+
+def _is_undo(execution: Mapping[str, Any]) -> bool:
+    return str(execution["name"]).startswith(UNDO)
 
 
 def running_nodes(client: Callable[[str], Any], cluster: ClusterStatus | None) -> int:
@@ -108,11 +116,14 @@ class Parking:
         machine = self.machine
         if machine is None:
             return None
-        present = self._ask("states:ListExecutions", lambda: park_start.running(self._sfn, machine))
-        if present is not None:
-            if self._state_of(present["executionArn"])[0] not in WARNING_STATES:
-                return str(present["executionArn"])
-            self._stop(present["executionArn"], "started at once by training-storage park")
+        present = self._executions(machine, "RUNNING")
+        if any(_is_undo(one) for one in present):
+            raise ParkError("a park of it is being taken back (--undo). Run it again when that is over")
+        for one in present:
+            if self._state_of(one["executionArn"])[0] not in WARNING_STATES:
+                return str(one["executionArn"])
+        for one in present:
+            self._stop(one["executionArn"], "started at once by training-storage park")
         now = self._around.clock()
         return str(
             self._ask(
@@ -130,7 +141,7 @@ class Parking:
             With the reason; what stands then goes on standing.
         """
         if execution is not None:
-            self._follow_execution(execution)
+            self._follow_execution(execution, to=_PARKED)
         stack = self._job.stack
         # What a stack with a state machine still holds, the machine has dealt with.
         alone = execution is None and (stack is None or stack.state != "DELETE_IN_PROGRESS")
@@ -164,21 +175,35 @@ class Parking:
                 f"nothing of job {self._job.name} can be taken back: its stack is gone, is being deleted, or never had"
                 " what parks it. Deploy the same plan again"
             )
-        present = self._ask("states:ListExecutions", lambda: park_start.running(self._sfn, machine))
-        if present is not None and str(present["name"]).startswith(UNDO):
-            self._follow_execution(present["executionArn"])
-            return
-        if present is not None:
-            self._stop(present["executionArn"], "taken back by training-storage park --undo")
-        now = self._around.clock()
-        execution = self._ask(
-            "states:StartExecution", lambda: park_start.start(self._sfn, machine, trigger=UNDO, now=now)
-        )
-        self._follow_execution(execution)
+        undo = next((one["executionArn"] for one in self._executions(machine, "RUNNING") if _is_undo(one)), None)
+        self._stop_parks(machine)
+        if undo is None:
+            now = self._around.clock()
+            # Also one that an interrupted --undo stopped just now may still be at work.
+            stopped = any(now - one["stopDate"] < _STEP_AT_MOST for one in self._executions(machine, "ABORTED"))
+            undo = self._ask(
+                "states:StartExecution",
+                lambda: park_start.start(self._sfn, machine, trigger=UNDO, now=now, Stopped=stopped),
+            )
+            # One may have started in between.
+            self._stop_parks(machine)
+        self._follow_execution(undo, to=_UNDONE)
+
+    def _stop_parks(self, machine: str) -> None:
+        for one in self._executions(machine, "RUNNING"):
+            if not _is_undo(one):
+                self._stop(one["executionArn"], "taken back by training-storage park --undo")
 
     # ---- executions ----
 
-    def _follow_execution(self, execution: str) -> None:
+    def _executions(self, machine: str, status: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._ask(
+            "states:ListExecutions", lambda: park_start.executions(self._sfn, machine, status=status)
+        )
+        return found
+
+    def _follow_execution(self, execution: str, *, to: str) -> None:
+        """Return when an execution has ended in the state `to`, or its machine is gone with the stack."""
         while True:
             try:
                 found = self._ask(
@@ -197,6 +222,9 @@ class Parking:
             output = json.loads(found.get("output") or "{}")
             if (output.get("Answer") or {}).get("Outcome") == NOT_DUE:
                 raise ParkError("the park that was announced is no longer due. Run it again to park all the same")
+            last = self._state_of(execution)[0]
+            if last not in (to, _DELETING):
+                raise ParkError(f"the execution ended in the state {last}, not in {to}. Run it again")
             return
         if found["status"] == "ABORTED":
             raise ParkError("the park was stopped by somebody. Run it again to go on, or --undo to take it back")
@@ -213,7 +241,7 @@ class Parking:
                 passing=_GONE,
             )["events"]
         except ClientError:
-            return "DeleteStack", ""
+            return _DELETING, ""
         names = [row["stateEnteredEventDetails"]["name"] for row in events if "stateEnteredEventDetails" in row]
         outputs = [row["stateExitedEventDetails"].get("output") for row in events if "stateExitedEventDetails" in row]
         answer = json.loads(next((text for text in outputs if text), "{}")).get("Answer") or {}

@@ -13,7 +13,6 @@ from training_storage.operations.final_export.refusal import NotFoundError, NotN
 from training_storage.operations.final_export.report import Reports
 from training_storage.operations.park_error import ParkError
 from training_storage.operations.park_export import attempt_to_follow, fresh_attempt
-from training_storage.operations.park_state import EXPORTED_PATHS_TAG
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -92,7 +91,7 @@ class Finisher:
             return None
         links = self._calls.links(file_system_id)
         expected = _expected(system, links)
-        if not links and not expected and system["Lifecycle"] not in ("DELETING", "FAILED"):
+        if not links and not expected and system["Lifecycle"] != "DELETING":
             written = self._metrics.written_ever(file_system_id, created=system["CreationTime"])
             if written.size != 0:
                 raise ParkError(
@@ -103,7 +102,7 @@ class Finisher:
         began = self._clock()
         fresh = fresh_attempt(f"{file_system_id} {began.isoformat()}")
         attempt = Attempt(
-            id=attempt_to_follow(self._calls, self._metrics, file_system_id, fresh=fresh),
+            id=attempt_to_follow(self._calls, self._metrics, file_system_id, fresh=fresh, now=began),
             began=began,
             deadline=began + _LONGEST,
             gate=tags.of(system).get(tags.GATE, "park"),
@@ -120,11 +119,14 @@ class Finisher:
 
 
 def _expected(system: Mapping[str, Any], links: Sequence[Record]) -> tuple[Link, ...]:
-    """Return the links that the file system was made with, as its tag says; none if it has no such tag."""
-    text = tags.of(system).get(EXPORTED_PATHS_TAG)
+    """Return the links that the file system was made with, as its tag says; without a tag all that are there.
+
+    Nobody knows then which of them only brought data in, so each one is exported.
+    """
+    text = tags.of(system).get(tags.EXPORTED_PATHS)
     if text is None:
-        return ()
-    exported = [path for path in text.split() if path != "/none"]
+        return tuple(Link(path=_directory(link["FileSystemPath"]), exported=True) for link in links)
+    exported = tags.paths_of(text)
     others = [path for link in links if (path := _directory(link["FileSystemPath"])) not in exported]
     return (
         *(Link(path=path, exported=True) for path in exported),

@@ -215,7 +215,7 @@ class Steps:
         began = memory.setdefault("ExportBegan", self._clock().isoformat())
         if "Attempt" not in memory:
             fresh = fresh_attempt(f"{event['Execution']} {event['Began']}")
-            memory["Attempt"] = attempt_to_follow(calls, metrics, identifier, fresh=fresh)
+            memory["Attempt"] = attempt_to_follow(calls, metrics, identifier, fresh=fresh, now=self._clock())
         start = dt.datetime.fromisoformat(began)
         attempt = Attempt(
             id=memory["Attempt"],
@@ -244,7 +244,7 @@ class Steps:
                 " deploy the same plan again"
             )
             return answer(REFUSED, text, memory)
-        left = take_back(self._gate(calls, metrics), calls, identifier)
+        left = take_back(self._gate(calls, metrics), calls, identifier, now=self._clock())
         if left:
             return answer(WAIT, " ".join(left), memory)
         return answer(DONE, "the file system exports by itself again", memory)
@@ -338,14 +338,17 @@ class Steps:
             text = self._environment[name]
             return int(text) if text else None
 
+        interval = self._environment["CHECKPOINT_INTERVAL_MINUTES"]
         return Watch(
             Rule(
                 time_to_live_hours=hours("TIME_TO_LIVE_HOURS"),
                 idle_hours=hours("IDLE_PARK_HOURS"),
+                checkpoint_interval_minutes=float(interval) if interval else None,
                 warning=dt.timedelta(seconds=float(self._environment["WARNING_SECONDS"])),
             ),
             stack_id=self._environment["STACK_ID"],
             file_system_id=self._environment["FILE_SYSTEM_ID"],
+            nodes=lambda: len(self._cluster().nodes(login=False)),
             client=self._client,
             clock=self._clock,
         )

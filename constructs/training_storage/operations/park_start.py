@@ -11,11 +11,15 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Mapping
 
+_EXECUTIONS = 100
 
-def running(sfn: Any, machine_arn: str) -> dict[str, Any] | None:  # noqa: ANN401 - boto3 clients have no type
-    """Return the execution that runs; None if none does. Raises as ``states:ListExecutions``."""
-    found = sfn.list_executions(stateMachineArn=machine_arn, statusFilter="RUNNING")["executions"]
-    return found[0] if found else None
+
+def executions(sfn: Any, machine_arn: str, *, status: str) -> list[dict[str, Any]]:  # noqa: ANN401 - boto3 clients have no type
+    """Return the newest executions with a status, up to 100. Raises as ``states:ListExecutions``."""
+    found: list[dict[str, Any]] = sfn.list_executions(
+        stateMachineArn=machine_arn, statusFilter=status, maxResults=_EXECUTIONS
+    )["executions"]
+    return found
 
 
 def start(

@@ -18,11 +18,10 @@ NOT_DUE: Final = "NOT_DUE"
 
 #: Minutes between the warning and the park that it announces.
 WARNING_MINUTES: Final = 60
+#: Checkpoints that must have failed to come before nodes that run count as idle.
+IDLE_CHECKPOINTS: Final = 3
 #: Hours after an execution that failed or was stopped in which none starts by itself: somebody has to look first.
 HOLD_HOURS: Final = 24
-
-#: On a file system: the linked paths that are exported before it goes, for when its stack can no longer say so.
-EXPORTED_PATHS_TAG: Final = "training-storage:exported-paths"
 
 #: States in which nothing has been stopped or exported yet.
 WARNING_STATES: Final = (
@@ -36,12 +35,19 @@ WARNING_STATES: Final = (
     "StillDueWait",
 )
 
+MINUTES_PER_HOUR: Final = 60
+
 Answer = dict[str, Any]
 
 
 def machine_name(job: str) -> str:
     """Return the name of the state machine of a job."""
     return f"training-storage-park-{job}"
+
+
+def idle_hours_minimum(checkpoint_interval_minutes: float) -> float:
+    """Return the hours without use below which a run between two checkpoints would count as ended."""
+    return IDLE_CHECKPOINTS * checkpoint_interval_minutes / MINUTES_PER_HOUR
 
 
 def answer(outcome: str, text: str, memory: dict[str, Any] | None = None) -> Answer:

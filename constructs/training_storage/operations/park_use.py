@@ -6,13 +6,12 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from training_storage.operations.final_export.calls import ask
+from training_storage.operations.final_export.metrics import Series, read_series
 from training_storage.planning.units import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_NAMESPACE = "AWS/FSx"
 _BYTES = ("DataReadBytes", "DataWriteBytes")
 _OPERATIONS = "MetadataOperations"
 _HOUR = dt.timedelta(hours=1)
@@ -24,10 +23,11 @@ QUIET_OPERATIONS_PER_HOUR: Final = 36_000
 
 @dataclass(frozen=True, kw_only=True)
 class Use:
-    """What clients did in one period."""
+    """What clients did in one period; `is_whole` is False where CloudWatch has not every metric of it."""
 
     bytes: float = 0.0
     operations: float = 0.0
+    is_whole: bool = True
 
     @property
     def is_quiet(self) -> bool:
@@ -45,38 +45,20 @@ def read_use(
 ) -> dict[dt.datetime, Use]:
     """Return the use by the start of each period for which CloudWatch has a value; errors as `ask`."""
     names = (*_BYTES, _OPERATIONS)
-    request: dict[str, Any] = {
-        "MetricDataQueries": [
-            {
-                "Id": f"m{number}",
-                "MetricStat": {
-                    "Metric": {
-                        "Namespace": _NAMESPACE,
-                        "MetricName": name,
-                        "Dimensions": [{"Name": "FileSystemId", "Value": file_system_id}],
-                    },
-                    "Period": period_seconds,
-                    "Stat": "Sum",
-                },
-            }
-            for number, name in enumerate(names)
-        ],
-        "StartTime": since,
-        # A value is stamped with the start of its period: ask up to the end of the present one.
-        "EndTime": until + dt.timedelta(seconds=period_seconds),
-    }
+    # A value is stamped with the start of its period: ask up to the end of the present one.
+    end = until + dt.timedelta(seconds=period_seconds)
+    asked = [Series(metric=name, statistic="Sum") for name in names]
+    series = read_series(cloudwatch, file_system_id, asked, since=since, until=end, period_seconds=period_seconds)
     found: dict[dt.datetime, dict[str, float]] = {}
-    while True:
-        page = ask("cloudwatch:GetMetricData", cloudwatch.get_metric_data, **request)
-        for result in page["MetricDataResults"]:
-            name = names[int(result["Id"][1:])]
-            for at, value in zip(result["Timestamps"], result["Values"], strict=True):
-                found.setdefault(at, {})[name] = float(value)
-        if not page.get("NextToken"):
-            break
-        request["NextToken"] = page["NextToken"]
+    for name, values in zip(names, series, strict=True):
+        for at, value in values.items():
+            found.setdefault(at, {})[name] = value
     return {
-        at: Use(bytes=sum(row.get(name, 0.0) for name in _BYTES), operations=row.get(_OPERATIONS, 0.0))
+        at: Use(
+            bytes=sum(row.get(name, 0.0) for name in _BYTES),
+            operations=row.get(_OPERATIONS, 0.0),
+            is_whole=len(row) == len(names),
+        )
         for at, row in found.items()
     }
 
@@ -84,8 +66,9 @@ def read_use(
 def is_idle(hours: Mapping[dt.datetime, Use], *, now: dt.datetime, idle_hours: int) -> bool:
     """Whether nobody used the file system in the last `idle_hours` whole hours, nor since.
 
-    An hour without a value is not known to be quiet.
+    An hour in which a metric has no value is not known to be quiet.
     """
     this_hour = now.replace(minute=0, second=0, microsecond=0)
     asked = [this_hour - number * _HOUR for number in range(1, idle_hours + 1)]
-    return all(at in hours and hours[at].is_quiet for at in asked) and hours.get(this_hour, Use()).is_quiet
+    quiet = all(at in hours and hours[at].is_whole and hours[at].is_quiet for at in asked)
+    return quiet and hours.get(this_hour, Use()).is_quiet

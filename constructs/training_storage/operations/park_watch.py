@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from training_storage.operations.final_export.calls import ask
-from training_storage.operations.park_state import HOLD_HOURS, IDLE, TIME_TO_LIVE, UNDO
+from training_storage.operations.park_state import HOLD_HOURS, IDLE, TIME_TO_LIVE, UNDO, idle_hours_minimum
 from training_storage.operations.park_use import is_idle, read_use
 
 if TYPE_CHECKING:
@@ -25,12 +26,15 @@ class Rule:
     ----------
     time_to_live_hours, idle_hours
         None never does.
+    checkpoint_interval_minutes
+        How often a run writes a checkpoint to the file system; None where it does not.
     warning
         How long before the end of the time to live the warning comes.
     """
 
     time_to_live_hours: int | None
     idle_hours: int | None
+    checkpoint_interval_minutes: float | None
     warning: dt.timedelta
 
 
@@ -51,6 +55,8 @@ class Watch:
         When to park.
     stack_id, file_system_id
         What is looked at.
+    nodes
+        Returns how many nodes run that train.
     client
         From a service's name to its boto3 client.
     clock
@@ -63,12 +69,14 @@ class Watch:
         *,
         stack_id: str,
         file_system_id: str,
+        nodes: Callable[[], int],
         client: Callable[[str], Any],
         clock: Callable[[], dt.datetime],
     ) -> None:
         self._rule = rule
         self._stack_id = stack_id
         self._file_system_id = file_system_id
+        self._nodes = nodes
         self._client = client
         self._clock = clock
 
@@ -90,10 +98,20 @@ class Watch:
         return Due(trigger=TIME_TO_LIVE, words=words)
 
     def is_unused(self) -> Due | None:
-        """Return whether nobody has used the file system for the time given."""
+        """Return whether nobody has used the file system for the time given.
+
+        A run that reads from the lake or a cache uses it only when it writes a checkpoint. So while nodes run that
+        train, several checkpoints must have failed to come; where none comes, those nodes are never idle.
+        """
         hours = self._rule.idle_hours
         if hours is None:
             return None
+        nodes = self._nodes()
+        if nodes:
+            interval = self._rule.checkpoint_interval_minutes
+            if interval is None:
+                return None
+            hours = max(hours, math.ceil(idle_hours_minimum(interval)))
         now = self._clock()
         use = read_use(
             self._client("cloudwatch"),
@@ -104,7 +122,8 @@ class Watch:
         )
         if not is_idle(use, now=now, idle_hours=hours):
             return None
-        return Due(trigger=IDLE, words=f"no client has used its file system for {hours} hours")
+        running = f", though {nodes} node{'s run' if nodes > 1 else ' runs'}" if nodes else ""
+        return Due(trigger=IDLE, words=f"no client has used its file system for {hours} hours{running}")
 
 
 def is_held(executions: Sequence[Mapping[str, Any]], *, now: dt.datetime) -> bool:

@@ -155,7 +155,29 @@ def _exported_by_itself(what: str, standing: StandingFileSystem, job: JobStatus)
                 "file system)"
             ),
         )
-    return Loss(what=what, verdict=NOTHING, words=f"exported by itself; nothing waited at {_time(age.at)}")
+    waited = f"Exported by itself; nothing waited at {_time(age.at)}."
+    doubt = _written_since(standing, job, age.at)
+    if doubt:
+        return _unknown(what, doubt, words=waited)
+    return Loss(
+        what=what,
+        verdict=NOTHING,
+        words=f"{waited[0].lower()}{waited[1:-1]}, and no client wrote since; what FSx failed to export is in no queue, "
+        "only in its log",
+    )
+
+
+def _written_since(standing: StandingFileSystem, job: JobStatus, at: dt.datetime) -> str | None:
+    """Return why something may have been written since a reading of the queue; None if it is known that nothing was."""
+    cluster = job.cluster
+    if cluster is not None and cluster.nodes is None:
+        return f"whether nodes run is not known: {job.why_unknown('nodes')}"
+    if cluster is not None and cluster.nodes:
+        return f"{len(cluster.nodes):,} node{'s run' if len(cluster.nodes) > 1 else ' runs'} and may have written since"
+    written = standing.metrics.written_bytes if standing.metrics else None
+    if written is None or written.at < at:
+        return "CloudWatch does not know yet what clients wrote since"
+    return "clients have written since" if written.value else None
 
 
 def _checkpoints(what: str, link: Link, standing: StandingFileSystem, job: JobStatus, region: str) -> Loss:

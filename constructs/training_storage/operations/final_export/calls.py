@@ -18,7 +18,14 @@ EXPORT = "EXPORT_TO_REPOSITORY"
 RUNNING = ("PENDING", "EXECUTING", "CANCELING")
 
 _DENIED = ("AccessDenied", "AccessDeniedException", "UnauthorizedOperation")
-_NOT_FOUND = ("FileSystemNotFound", "DataRepositoryAssociationNotFound", "ResourceNotFound", "NoSuchKey")
+#: S3 answers InvalidRange for a range of an empty object.
+_NOT_FOUND = (
+    "FileSystemNotFound",
+    "DataRepositoryAssociationNotFound",
+    "ResourceNotFound",
+    "NoSuchKey",
+    "InvalidRange",
+)
 _NOT_NOW = (
     "InternalError",
     "InternalFailure",
@@ -92,13 +99,13 @@ class Calls:
         found = ask("cloudformation:DescribeStacks", self._cloudformation.describe_stacks, StackName=stack_id)
         return str(found["Stacks"][0]["StackStatus"])
 
-    def read_text(self, *, bucket: str, key: str) -> str | None:
-        """Return an object's text; None if there is no such object."""
+    def read_start(self, *, bucket: str, key: str, size: int) -> str:
+        """Return the first `size` bytes of an object as text; nothing if it is empty or there is none."""
         try:
-            found = ask("s3:GetObject", self._s3.get_object, Bucket=bucket, Key=key)
+            found = ask("s3:GetObject", self._s3.get_object, Bucket=bucket, Key=key, Range=f"bytes=0-{size - 1}")
         except NotFoundError:
-            return None
-        return str(found["Body"].read().decode("utf-8", "replace"))
+            return ""
+        return str(found["Body"].read(size).decode("utf-8", "replace"))
 
     # ---- writing ----
 

@@ -20,14 +20,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from .calls import Calls, Record
-    from .metrics import Metrics
+    from .metrics import Metrics, Written
     from .report import Reports
 
 #: How long to wait for CloudWatch to say that nothing was written; its values are minutes late.
 _METRICS_DELAY = dt.timedelta(minutes=6)
+#: After that a value that is not there is not late: CloudWatch does not know.
+_METRICS_PATIENCE = dt.timedelta(minutes=30)
 _RESTORE_TRIES = 6
 _FILES_NAMED = 3
 _TWO_MINUTES = 120
+_QUEUE_AGE = "AgeOfOldestQueuedMessage"
 _CHANGING = ("CREATING", "UPDATING")
 
 
@@ -198,16 +201,39 @@ class Gate:
             raise
 
     def _content(self, system: Record, links: Sequence[Record], attempt: Attempt) -> Content:
-        if system["Lifecycle"] == "FAILED" or not (links or attempt.links):
+        if not (links or attempt.links):
             return Content.NOTHING
         written = self._metrics.written_ever(system["FileSystemId"], created=system["CreationTime"])
+        if system["Lifecycle"] == "FAILED":
+            return self._content_of_failed(system, written)
         if written.size:
             return Content.SOMETHING
         if attempt.never_used:
             return Content.NOTHING
-        if written.size is None or written.known_until is None:
+        # Without a byte there may still be empty files, links and directories.
+        if written.size is None or written.known_until is None or written.operations != 0:
             return Content.SOMETHING
         return Content.NOTHING if written.known_until >= attempt.began else Content.NOTHING_SO_FAR
+
+    def _content_of_failed(self, system: Record, written: Written) -> Content:
+        """Return NOTHING for one whose creation failed.
+
+        Raises
+        ------
+        RefusalError
+            If clients had it: it cannot be exported, and what is in it may be nowhere else.
+        """
+        if tags.HANDED_OVER not in tags.of(system) and not written.size:
+            return Content.NOTHING
+        message = str((system.get("FailureDetails") or {}).get("Message") or "FSx does not say why").rstrip(".")
+        raise RefusalError(
+            f"it is FAILED ({message}), so nothing can be exported, and clients had it",
+            way_out=(
+                "Ask AWS Support whether it can be mended, then run it again; if its data may be lost, delete it"
+                f" yourself with 'aws fsx delete-file-system --file-system-id {system['FileSystemId']}'"
+            ),
+            words="it is FAILED, and clients had it",
+        )
 
     def _export_and_delete(self, file_system_id: str, links: Sequence[Record], attempt: Attempt) -> Waiting:
         exported = _exported(links, attempt)
@@ -219,25 +245,59 @@ class Gate:
         ours = [task for task in tasks if task["Type"] == EXPORT and tags.of(task).get(tags.ATTEMPT) == attempt.id]
         if not ours:
             return self._start(file_system_id, exported, attempt, number=1)
-        self._compare(ours[-1])
-        age = self._metrics.export_queue_age(file_system_id)
-        if age > 0:
-            return Waiting(
-                what=f"automatic export: its oldest queued change is {age:.0f} seconds old",
-                way_out="Run it again when the metric AgeOfOldestQueuedMessage (Publisher=AutoExport) is 0",
-            )
-        began = ours[-1]["CreationTime"]
-        written = self._metrics.written_since(file_system_id, began)
+        newest = ours[-1]
+        self._compare(newest)
+        ended: dt.datetime = newest.get("EndTime") or self._clock()
+        waiting = self._wait_for_queue(file_system_id, links, ended)
+        if waiting:
+            return waiting
+        written = self._metrics.written_since(file_system_id, newest["CreationTime"])
         if written.size:
             # What was written after the task had passed is not in the lake: once more.
             self._start(file_system_id, exported, attempt, number=len(ours) + 1)
             return Waiting(
-                what=f"clients to stop writing: {written.size:.0f} bytes since {ours[-1]['TaskId']} began",
+                what=f"clients to stop writing: {written.size:.0f} bytes since {newest['TaskId']} began",
                 way_out="Stop what writes and unmount the file system, then run it again",
             )
-        if written.size is not None and written.known_until is None and self._clock() < began + _METRICS_DELAY:
-            return Waiting(what="CloudWatch to say whether clients still write")
-        return self._delete(file_system_id, exported=ours, attempt=attempt)
+        if written.known_until is not None and written.known_until >= ended:
+            return self._delete(file_system_id, exported=ours, attempt=attempt)
+        late = self._clock() - ended
+        if written.newest is not None and written.newest >= ended and late >= _METRICS_DELAY:
+            # There is a hole in the values, and nobody knows what was written in it: once more.
+            self._start(file_system_id, exported, attempt, number=len(ours) + 1)
+        elif late >= _METRICS_PATIENCE:
+            raise _unknown(file_system_id, "DataWriteBytes", f"whether clients wrote since {newest['TaskId']} began")
+        return Waiting(
+            what="CloudWatch to say whether clients still write",
+            way_out="Run it again when the metric DataWriteBytes has values up to now",
+        )
+
+    def _wait_for_queue(self, file_system_id: str, links: Sequence[Record], ended: dt.datetime) -> Waiting | None:
+        """Wait until automatic export has nothing left; its metric exists only where a link exports by itself.
+
+        Raises
+        ------
+        RefusalError
+            If CloudWatch does not know.
+        """
+        stopped = [tags.of(link) for link in links if tags.EXPORT_EVENTS in tags.of(link)]
+        since = [
+            dt.datetime.fromisoformat(found[tags.EXPORT_STOPPED]) for found in stopped if tags.EXPORT_STOPPED in found
+        ]
+        age = self._metrics.export_queue_age(file_system_id, since=min(since, default=None))
+        if age is None and stopped:
+            if self._clock() - ended >= _METRICS_PATIENCE:
+                raise _unknown(file_system_id, _QUEUE_AGE, "whether changes still wait for automatic export")
+            return Waiting(
+                what="CloudWatch to say whether changes wait for automatic export",
+                way_out=f"Run it again when the metric {_QUEUE_AGE} (Publisher=AutoExport) has values",
+            )
+        if not age:
+            return None
+        return Waiting(
+            what=f"automatic export: its oldest queued change is {age:.0f} seconds old",
+            way_out=f"Run it again when the metric {_QUEUE_AGE} (Publisher=AutoExport) is 0",
+        )
 
     def _make_ready(self, links: Sequence[Record], tasks: Sequence[Record]) -> Waiting | None:
         """Stop automatic export, beside which no export task runs, and wait for whatever is under way."""
@@ -254,7 +314,8 @@ class Gate:
         """Turn automatic export off, its events remembered before; return whether it was on."""
         events = _events(link)
         if events:
-            self._calls.tag(link["ResourceARN"], EXPORT_EVENTS=" ".join(events))
+            stopped = self._clock().isoformat(timespec="seconds")
+            self._calls.tag(link["ResourceARN"], EXPORT_EVENTS=" ".join(events), EXPORT_STOPPED=stopped)
             self._calls.set_export_events(link, ())
         return bool(events)
 
@@ -275,7 +336,8 @@ class Gate:
         """Refuse if the task left anything behind, by its own count or by its report."""
         status = task.get("Status") or {}
         failures = self._reports.failures(task)
-        failed = max(int(status.get("FailedCount") or 0), len(failures))
+        # The report is read in part only, so the task's own count is the count.
+        failed = int(status.get("FailedCount") or 0) or len(failures)
         total, succeeded = int(status.get("TotalCount") or 0), int(status.get("SucceededCount") or 0)
         if task["Lifecycle"] == "SUCCEEDED" and not failed and succeeded >= total:
             return
@@ -350,7 +412,7 @@ class Gate:
             try:
                 if not _events(link):
                     self._calls.set_export_events(link, remembered.split())
-                self._calls.untag(link["ResourceARN"], tags.EXPORT_EVENTS)
+                self._calls.untag(link["ResourceARN"], tags.EXPORT_EVENTS, tags.EXPORT_STOPPED)
             except NotFoundError:
                 continue
             except (NotNowError, RefusalError) as error:
@@ -405,6 +467,18 @@ def _check_links(links: Sequence[Record], exported: Sequence[Record], attempt: A
             ),
             words=f"link {link['FileSystemPath']} is {link['Lifecycle']}",
         )
+
+
+def _unknown(file_system_id: str, metric: str, what: str) -> RefusalError:
+    return RefusalError(
+        f"CloudWatch has no value of {metric} that says {what}",
+        way_out=(
+            "See 'aws cloudwatch list-metrics --namespace AWS/FSx --dimensions"
+            f" Name=FileSystemId,Value={file_system_id}' and run it again when there are values; if what is not"
+            f" exported may be lost, delete it yourself with 'aws fsx delete-file-system --file-system-id {file_system_id}'"
+        ),
+        words=f"CloudWatch has no value of {metric}",
+    )
 
 
 def _waiting_for(task: Record) -> Waiting:

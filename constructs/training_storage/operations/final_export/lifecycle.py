@@ -136,8 +136,12 @@ class Lifecycle:
             record = self._calls.file_system(other)
             if record is None:
                 return True
-            if self._is_unused(record):
+            unused = self._is_unused(record)
+            if unused:
                 return self._remove(record)
+            if unused is None and self._clock() < self._deadline(event):
+                _log.info("waiting for CloudWatch to say whether clients wrote to %s", other)
+                return False
             words = "the update that made it was rolled back"
             self._gate.mark_left_standing(other, words=words, stack_name=_stack_name(event))
         except NotNowError as error:
@@ -152,9 +156,15 @@ class Lifecycle:
     def _sweep(self, event: Event) -> bool:
         """Remove file systems that nobody ever had; refuse while one stands that somebody had."""
         try:
-            systems = self._calls.file_systems_of(self._tag)
-            used = [system["FileSystemId"] for system in systems if not self._is_unused(system)]
-            removed = [self._remove(system) for system in systems if system["FileSystemId"] not in used]
+            systems = [(system, self._is_unused(system)) for system in self._calls.file_systems_of(self._tag)]
+            waits = self._clock() < self._deadline(event)
+            used = [
+                system["FileSystemId"]
+                for system, unused in systems
+                # CloudWatch may be late, but not for ever.
+                if unused is False or (unused is None and not waits)
+            ]
+            removed = [unused is True and self._remove(system) for system, unused in systems]
         except NotNowError as error:
             _log.warning("waiting for AWS: %s", error)
             removed, used = [False], []
@@ -168,12 +178,17 @@ class Lifecycle:
             raise RefusalError("a file system that a failed creation left is not gone yet. Run it again", way_out="")
         return all(removed)
 
-    def _is_unused(self, system: Record) -> bool:
-        if system["Lifecycle"] in ("DELETING", "FAILED"):
+    def _is_unused(self, system: Record) -> bool | None:
+        """Whether no client ever had a file system; None while CloudWatch does not know whether one wrote to it."""
+        if system["Lifecycle"] == "DELETING":
             return True
         if tags.HANDED_OVER in tags.of(system):
             return False
-        return not self._metrics.written_ever(system["FileSystemId"], created=system["CreationTime"]).size
+        if system["Lifecycle"] in ("CREATING", "FAILED"):
+            # Never handed over and not usable: there are no values, and there never will be.
+            return True
+        size = self._metrics.written_ever(system["FileSystemId"], created=system["CreationTime"]).size
+        return None if size is None else not size
 
     def _remove(self, system: Record) -> bool:
         """Delete a file system that is unused; return False, because it takes a while."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .calls import ask
+from .refusal import NotNowError, RefusalError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 _NAMESPACE = "AWS/FSx"
 #: A value is there a few minutes after its minute; older ones say nothing of now.
@@ -19,6 +20,20 @@ _HOUR = dt.timedelta(hours=1)
 #: Without a value from its first hours nobody knows what was written then.
 _FIRST_VALUE = dt.timedelta(hours=2)
 _KEPT = dt.timedelta(days=455)
+_WRITTEN = "DataWriteBytes"
+#: Empty files, links and directories are written without a byte.
+_OPERATIONS = "MetadataOperations"
+
+Values = dict[dt.datetime, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """One metric of a file system, read in one way."""
+
+    metric: str
+    statistic: str
+    dimensions: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,11 +45,17 @@ class Written:
     size
         Bytes; None where CloudWatch has no value at all, which says nothing.
     known_until
-        The start of the newest period with a value.
+        The start of the newest period with a value, before which no value is missing.
+    newest
+        The start of the newest period with a value, whatever is missing before it.
+    operations
+        Metadata operations, where they were asked for; None where CloudWatch does not know them.
     """
 
     size: float | None
     known_until: dt.datetime | None
+    newest: dt.datetime | None = None
+    operations: float | None = None
 
 
 class Metrics:
@@ -65,30 +86,48 @@ class Metrics:
         """Return what clients wrote in the whole life of a file system, as far as CloudWatch keeps values."""
         if self._clock() - created > _KEPT:
             return Written(size=None, known_until=None)
-        values = self._values("DataWriteBytes", "Sum", file_system_id, since=created - _HOUR, period=_HOUR)
+        values, operations = (
+            self._values(name, "Sum", file_system_id, since=created - _HOUR, period=_HOUR)
+            for name in (_WRITTEN, _OPERATIONS)
+        )
         if not values or min(values) > created + _FIRST_VALUE:
             return Written(size=None, known_until=None)
-        recent = self._values("DataWriteBytes", "Sum", file_system_id, since=self._clock() - _RECENT)
-        return Written(size=sum(values.values()), known_until=max(recent, default=None))
+        recent = self._values(_WRITTEN, "Sum", file_system_id, since=self._clock() - _RECENT)
+        newest = max(recent, default=None)
+        known = operations and min(operations) <= created + _FIRST_VALUE
+        return Written(
+            size=sum(values.values()),
+            known_until=newest,
+            newest=newest,
+            operations=sum(operations.values()) if known else None,
+        )
 
     def written_since(self, file_system_id: str, start: dt.datetime) -> Written:
-        """Return what clients wrote in the whole periods since `start`.
+        """Return what clients wrote since the beginning of the period in which `start` lies.
 
-        `known_until` is None as long as no such period has a value, and `size` is None if no period of the last minutes
-        has one.
+        That period counts as a whole: what was written in it may have been written after `start`.
         """
-        recent = self._values("DataWriteBytes", "Sum", file_system_id, since=min(start, self._clock() - _RECENT))
-        if not recent:
-            return Written(size=None, known_until=None)
-        values = {at: value for at, value in recent.items() if at >= start}
-        return Written(size=sum(values.values()), known_until=max(values, default=None))
-
-    def export_queue_age(self, file_system_id: str) -> float:
-        """Return the age of the oldest change that automatic export has not brought over, in seconds; 0 for none."""
-        values = self._values(
-            "AgeOfOldestQueuedMessage", "Maximum", file_system_id, Publisher="AutoExport", since=self._clock() - _RECENT
+        seconds = int(self._period.total_seconds())
+        first = dt.datetime.fromtimestamp(start.timestamp() // seconds * seconds, dt.UTC)
+        found = self._values(_WRITTEN, "Sum", file_system_id, since=first)
+        values = {at: value for at, value in found.items() if at >= first}
+        known_until, at = None, first
+        while at in values:
+            known_until, at = at, at + self._period
+        return Written(
+            size=sum(values.values()) if values else None, known_until=known_until, newest=max(values, default=None)
         )
-        return values[max(values)] if values else 0.0
+
+    def export_queue_age(self, file_system_id: str, *, since: dt.datetime | None = None) -> float | None:
+        """Return the age of the oldest change that automatic export has not brought over, in seconds; 0 for none.
+
+        None if CloudWatch has no value of the last minutes, or of those before `since`, when it was turned off.
+        """
+        start = min(since or self._clock(), self._clock()) - _RECENT
+        values = self._values(
+            "AgeOfOldestQueuedMessage", "Maximum", file_system_id, Publisher="AutoExport", since=start
+        )
+        return values[max(values)] if values else None
 
     def _values(
         self,
@@ -99,33 +138,77 @@ class Metrics:
         since: dt.datetime,
         period: dt.timedelta | None = None,
         **dimensions: str,
-    ) -> dict[dt.datetime, float]:
+    ) -> Values:
         length = period or self._period
-        named = {"FileSystemId": file_system_id, **dimensions}
-        request: dict[str, Any] = {
-            "MetricDataQueries": [
-                {
-                    "Id": "value",
-                    "MetricStat": {
-                        "Metric": {
-                            "Namespace": _NAMESPACE,
-                            "MetricName": metric,
-                            "Dimensions": [{"Name": name, "Value": value} for name, value in named.items()],
-                        },
-                        "Period": int(length.total_seconds()),
-                        "Stat": statistic,
-                    },
-                }
-            ],
-            "StartTime": since,
+        [values] = read_series(
+            self._cloudwatch,
+            file_system_id,
+            [Series(metric=metric, statistic=statistic, dimensions=tuple(dimensions.items()))],
+            since=since,
             # A value is stamped with the start of its period: ask up to the end of the present one.
-            "EndTime": self._clock() + length,
-        }
-        found: dict[dt.datetime, float] = {}
-        while True:
-            page = ask("cloudwatch:GetMetricData", self._cloudwatch.get_metric_data, **request)
-            for result in page["MetricDataResults"]:
-                found.update(zip(result["Timestamps"], map(float, result["Values"]), strict=True))
-            if not page.get("NextToken"):
-                return found
-            request["NextToken"] = page["NextToken"]
+            until=self._clock() + length,
+            period_seconds=int(length.total_seconds()),
+        )
+        return values
+
+
+def read_series(
+    cloudwatch: Any,  # noqa: ANN401 - boto3 clients have no type
+    file_system_id: str,
+    series: Sequence[Series],
+    *,
+    since: dt.datetime,
+    until: dt.datetime,
+    period_seconds: int,
+) -> list[Values]:
+    """Return the values of each series by the start of their period.
+
+    Raises
+    ------
+    NotNowError
+        If CloudWatch has not given all of them: what is missing is not 0.
+    RefusalError
+        If it may not be asked.
+    """
+    request: dict[str, Any] = {
+        "MetricDataQueries": [
+            {
+                "Id": f"m{number}",
+                "MetricStat": {
+                    "Metric": {
+                        "Namespace": _NAMESPACE,
+                        "MetricName": one.metric,
+                        "Dimensions": [
+                            {"Name": name, "Value": value}
+                            for name, value in (("FileSystemId", file_system_id), *one.dimensions)
+                        ],
+                    },
+                    "Period": period_seconds,
+                    "Stat": one.statistic,
+                },
+            }
+            for number, one in enumerate(series)
+        ],
+        "StartTime": since,
+        "EndTime": until,
+    }
+    found: list[Values] = [{} for _ in series]
+    states = ["Complete"] * len(series)
+    while True:
+        page = ask("cloudwatch:GetMetricData", cloudwatch.get_metric_data, **request)
+        for result in page["MetricDataResults"]:
+            number = int(result["Id"][1:])
+            found[number].update(zip(result["Timestamps"], map(float, result["Values"]), strict=True))
+            states[number] = str(result.get("StatusCode", "Complete"))
+        if not page.get("NextToken"):
+            break
+        request["NextToken"] = page["NextToken"]
+    for one, state in zip(series, states, strict=True):
+        if state == "Forbidden":
+            raise RefusalError(
+                f"cloudwatch:GetMetricData is denied for {one.metric}",
+                way_out="Let the function's role do cloudwatch:GetMetricData and run it again",
+            )
+        if state != "Complete":
+            raise NotNowError(f"cloudwatch:GetMetricData answered {state} for {one.metric}")
+    return found

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _FAILED = "FAILED"
 #: Columns of REPORT_CSV_20191124: path, status, error code (FSx for Lustre guide, task completion reports).
 _COLUMNS = 3
+_START_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +50,14 @@ class Reports:
         return f"{self.folder(str(task['FileSystemId']))}/{task['TaskId']}/failures.csv"
 
     def failures(self, task: Mapping[str, object]) -> list[FailedFile]:
-        """Return the files that the report of a task lists as failed; a report may be missing if none failed."""
+        """Return files that the report of a task lists as failed; a report may be missing if none failed.
+
+        A report has a line for every file and no limit, so only its start is read: enough to name some, and to know
+        that there are any. How many there are is in the task's own count.
+        """
         key = self.uri(task).removeprefix(f"s3://{self._bucket}/")
-        text = self._calls.read_text(bucket=self._bucket, key=key) or ""
+        text = self._calls.read_start(bucket=self._bucket, key=key, size=_START_BYTES)
+        # The last line may be cut, which leaves its path and, at worst, a part of its code.
         rows = [row for row in csv.reader(io.StringIO(text)) if len(row) >= _COLUMNS]
         return [FailedFile(path=row[0], code=row[2]) for row in rows if row[1].strip().upper() == _FAILED]
 

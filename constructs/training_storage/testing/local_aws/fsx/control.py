@@ -40,7 +40,8 @@ class Control:
     misconfigured
         Linked paths, each with FSx's message: the link is shown as MISCONFIGURED, and exports of it fail.
     queue_age_seconds
-        Age of the oldest change that automatic export has queued, as CloudWatch shows it; None for no such metric.
+        Age of the oldest change that automatic export has queued, as CloudWatch shows it; None for 0 while a link
+        exports by itself, and for no such metric otherwise.
     client_writes
         Bytes that clients write every minute, by file-system id, as CloudWatch shows them.
     denied

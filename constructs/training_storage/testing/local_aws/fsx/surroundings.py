@@ -28,8 +28,10 @@ class Surroundings(Protocol):
     def put_object(self, *, bucket: str, key: str, body: bytes) -> None:
         """Write an object."""
 
-    def put_metric(self, *, name: str, value: float, unit: str, dimensions: Mapping[str, str]) -> None:
-        """Write a value of the namespace AWS/FSx."""
+    def put_metric(
+        self, *, name: str, value: float, unit: str, dimensions: Mapping[str, str], at: float | None = None
+    ) -> None:
+        """Write a value of the namespace AWS/FSx, of now or of an earlier time in seconds of the epoch."""
 
     def add_network_interfaces(self, *, subnet_id: str, group_ids: Sequence[str], count: int) -> list[str]:
         """Make the network interfaces of a file system; return their ids."""

@@ -2,8 +2,8 @@
 
 # ruff: noqa: SLF001 - ministack has no public way in; names.py lists what is reached for
 
-import math
 import os
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -58,13 +58,21 @@ class MinistackAccount:
             message = f"writing s3://{bucket}/{key} failed: {answer!r}"
             raise RuntimeError(message)
 
-    def put_metric(self, *, name: str, value: float, unit: str, dimensions: Mapping[str, str]) -> None:
-        """Write a value of the namespace AWS/FSx."""
-        cloudwatch.record_metric("AWS/FSx", name, value, unit, dict(dimensions))
-        if not value and os.environ.get(METRICS_AHEAD):
-            # Stamped with the start of the next minute, "nothing" is said of a whole minute after whatever came before.
-            newest = cloudwatch._metric_bucket(("AWS/FSx", name, cloudwatch._dims_key(dict(dimensions))))[-1]
-            newest["Timestamp"] = math.ceil(newest["Timestamp"] / _MINUTE) * _MINUTE
+    def put_metric(
+        self, *, name: str, value: float, unit: str, dimensions: Mapping[str, str], at: float | None = None
+    ) -> None:
+        """Write a value of the namespace AWS/FSx, of now or of an earlier time in seconds of the epoch."""
+        now = time.time() if at is None else at
+        minute = now // _MINUTE * _MINUTE
+        stamps = [now]
+        if os.environ.get(METRICS_AHEAD):
+            # As if the minute were over: something was before it, and "nothing" is said of it and of the next one.
+            stamps = [minute - _MINUTE] if value else [minute, minute + _MINUTE]
+        for stamp in stamps:
+            cloudwatch.record_metric("AWS/FSx", name, value, unit, dict(dimensions))
+            cloudwatch._metric_bucket(("AWS/FSx", name, cloudwatch._dims_key(dict(dimensions))))[-1]["Timestamp"] = (
+                stamp
+            )
 
     def add_network_interfaces(self, *, subnet_id: str, group_ids: Sequence[str], count: int) -> list[str]:
         """Make the network interfaces of a file system, as EC2 shows them."""
