@@ -30,6 +30,9 @@ def test_bytes_and_money_of_the_lake_for_256_instances_and_30_days_by_hand() -> 
     assert lake.run_usd == pytest.approx(storage + requests, rel=0.005)
     assert run.lake_growth == pytest.approx(storage, abs=0.01)
 
+    # When the file system goes: the two that it keeps, and one half written.
+    assert lake.last_export_gib == pytest.approx(3 * checkpoint / GIB, rel=1e-6)
+
     # A small part of the run's storage bill, and none of the GPU bill to speak of.
     bill = (run.storage or 0) + (run.lake_growth or 0) + (run.requests_and_transfer or 0)
     assert (lake.run_usd or 0) < 0.1 * bill
@@ -70,12 +73,33 @@ def test_every_form_of_the_plan_says_what_reaches_the_lake() -> None:
     assert "120 checkpoints, 633,672 GiB, reach it" in " ".join(" ".join(report_lines(plan, solution)).split())
     explained = " ".join(" ".join(explain_lines(solution)).split())
     assert "120 x 5,280.599 GiB = 633,671.8" in explained
+    assert "pruning assumed: archive --prune --yes" in explained
+    assert "up to (2 kept + 1) x 5,280.599 GiB = 15,841.800 GiB when the file system goes, $364 a month" in explained
     assert plan.to_dict()["cost"]["lake"] == {
         "checkpoints": 120.0,
         "written_gib": 633_671.88,
         "held_gib": 52_805.99,
         "run_usd": 1604.63,
+        "last_export_gib": 15_841.8,
     }
+
+
+def test_only_a_file_system_with_checkpoints_has_a_last_export() -> None:
+    lake = plan_storage(TrainingJob(instances=8)).cost.lake
+    assert lake is not None
+    assert lake.last_export_gib == 0
+    kept = plan_storage(TrainingJob(instances=256, checkpoints_kept=4)).cost.lake
+    assert kept is not None
+    assert kept.last_export_gib == pytest.approx(5 * 405e9 * 14 / GIB, rel=1e-6)
+
+
+def test_a_plan_file_from_before_the_last_export_still_reads() -> None:
+    plan = plan_storage(TrainingJob(instances=256))
+    old = plan.to_dict()
+    del old["cost"]["lake"]["last_export_gib"]
+    read = StoragePlan.from_json(json.dumps(old))
+    assert read.cost.lake is not None
+    assert read.cost.lake.last_export_gib is None
 
 
 def test_a_plan_file_from_before_the_lakes_bytes_still_reads() -> None:

@@ -82,7 +82,7 @@ def test_json_has_the_documented_keys(plan: StoragePlan) -> None:
         "data_repository_associations",
     }
     assert set(values["cost"]) == {"currency", "prices_as_of", "per_month_usd", "per_hour_usd", "run_usd", "lake"}
-    assert set(values["cost"]["lake"]) == {"checkpoints", "written_gib", "held_gib", "run_usd"}
+    assert set(values["cost"]["lake"]) == {"checkpoints", "written_gib", "held_gib", "run_usd", "last_export_gib"}
     assert set(values["cost"]["per_month_usd"]) == {"s3", "fsx-lustre", "cluster"}
     assert set(values["cost"]["per_hour_usd"]) == {"running", "nodes_at_zero", "parked"}
     assert set(values["cost"]["run_usd"]) == {

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from training_storage.planning import catalog, defaults, tariff
-from training_storage.planning.selection import EXPRESS, S3, Choice
+from training_storage.planning.selection import EXPRESS, LUSTRE, S3, Choice
 from training_storage.planning.units import GIB, SECONDS_PER_DAY, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
@@ -71,12 +71,25 @@ def lake_checkpoints(situation: Situation, layout: Layout, result: Outcome) -> f
 
 
 def lake_checkpoint_gib(situation: Situation, needs: Needs, layout: Layout, result: Outcome) -> float:
-    """Return the GiB of checkpoints in the lake: those kept, and replaced ones until their versions expire."""
+    """Return the GiB of checkpoints in the lake: those kept, and replaced ones until their versions expire.
+
+    Those kept are those of the retention rule: the archive prunes the others when it has archived (``--prune --yes``).
+    """
     every_s = lake_checkpoint_s(situation, layout, result)
     written = lake_checkpoints(situation, layout, result)
     kept = min(written, situation.number("durable_checkpoints_kept") + defaults.number("newest_durable_checkpoints"))
     noncurrent = min(written - kept, defaults.number("noncurrent_version_days") * SECONDS_PER_DAY / every_s)
     return (kept + noncurrent) * needs.checkpoint_bytes / GIB
+
+
+def last_export_gib(situation: Situation, needs: Needs, layout: Layout) -> float:
+    """Return the most that comes into the lake when a file system goes, in GiB; 0 without checkpoints on one.
+
+    The gate exports all of its checkpoints: those kept there, and one that may be half written.
+    """
+    if layout.choice.checkpoint_tier != LUSTRE:
+        return 0.0
+    return (situation.number("checkpoints_kept") + 1) * needs.checkpoint_bytes / GIB
 
 
 def extra_metadata_iops(layout: Layout) -> int:

@@ -140,6 +140,7 @@ def lake_growth(*, situation: Situation, needs: Needs, layout: Layout, result: O
         written_gib=round(count * needs.checkpoint_bytes / GIB, _CENTS),
         held_gib=round(bill.lake_checkpoint_gib(situation, needs, layout, result), _CENTS),
         run_usd=rounded(usd),
+        last_export_gib=round(bill.last_export_gib(situation, needs, layout), _CENTS),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from training_storage.planning import bill, catalog, configuration, defaults, lustre, objects
+from training_storage.planning import bill, catalog, configuration, defaults, lustre, objects, tariff
 from training_storage.planning.selection import EXPRESS, LUSTRE, S3
 from training_storage.planning.text import NARROWEST, WIDTH, amount, rows, usd, wrapped
 from training_storage.planning.units import GB, GIB, MIB, SECONDS_PER_DAY, SECONDS_PER_HOUR, SECONDS_PER_MINUTE
@@ -337,6 +337,17 @@ def _amounts(solution: Solution) -> Iterator[Pair]:
             f"{needs.checkpoint_bytes / GIB:,.3f} = {gib:,.3f} GiB"
         ),
     )
+    yield "pruning", "assumed: archive --prune --yes, as the scheduled archive and archive.sbatch do"
+    if lake.last_export_gib:
+        hot = situation.number("checkpoints_kept")
+        month = situation.tariff.price(tariff.S3_STORAGE)
+        yield (
+            "last export",
+            (
+                f"up to ({hot:g} kept + 1) x {size:,.3f} GiB = {lake.last_export_gib:,.3f} GiB when the file system "
+                f"goes, {usd(None if month is None else month * lake.last_export_gib)} a month until the lake is pruned"
+            ),
+        )
     parts = math.ceil(needs.checkpoint_bytes / needs.checkpoint_part_bytes)
     yield (
         "parts",

@@ -175,15 +175,20 @@ class LakeGrowth(Value):
     written_gib
         Bytes that reach the lake in the run, in GiB.
     held_gib
-        The most that lies there at a time, in GiB: those kept, and replaced ones until their versions expire.
+        The most that lies there at a time, in GiB: those kept, and replaced ones until their versions expire. Assumes
+        that the lake is pruned, as the scheduled archive and the sample job do (``archive --prune --yes``).
     run_usd
         Holding `held_gib` all the run and the requests that write `written_gib`; None where a price is not known.
+    last_export_gib
+        The most that comes besides when the file system goes, in GiB: all checkpoints on it and one half written. Lies
+        there until the lake is pruned, and is not in `run_usd`: the run has ended. None in plans that do not say it.
     """
 
     checkpoints: float
     written_gib: float
     held_gib: float
     run_usd: float | None
+    last_export_gib: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
