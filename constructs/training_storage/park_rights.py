@@ -116,6 +116,13 @@ def _allow_pcs(role: iam.Role, cluster: AwsPcsCluster) -> None:
         if isinstance(child, ec2.CfnLaunchTemplate)
     ]
     profiles = [child.attr_arn for child in found if isinstance(child, iam.CfnInstanceProfile)]
+    fixed = [
+        stack.format_arn(service="ec2", resource=kind, resource_name="*") for kind in ("key-pair", "security-group")
+    ]
+    images = stack.format_arn(service="ec2", account="", resource="image", resource_name="*")
+    subnet = stack.format_arn(service="ec2", resource="subnet", resource_name=cluster.subnet.subnet_id)
+    started = ["ec2:CreateFleet", "ec2:RunInstances"]
+    template_only = {"ArnEquals": {"ec2:LaunchTemplate": templates}}
     made = [
         stack.format_arn(service="ec2", resource=kind, resource_name="*")
         for kind in ("fleet", "instance", "network-interface", "volume")
@@ -131,10 +138,24 @@ def _allow_pcs(role: iam.Role, cluster: AwsPcsCluster) -> None:
     grant(
         iam.PolicyStatement(
             sid="PcsStartsNodes",
-            actions=["ec2:CreateFleet", "ec2:RunInstances"],
-            resources=["*"],
-            conditions={"ArnEquals": {"ec2:LaunchTemplate": templates}},
+            actions=started,
+            resources=[*made, *templates, images],
+            conditions=template_only,
         )
+    )
+    grant(iam.PolicyStatement(sid="PcsStartsNodesHere", actions=started, resources=[subnet], conditions=template_only))
+    grant(
+        iam.PolicyStatement(
+            # Without it a call may name others than the template does (EC2 guide, permissions for launch templates).
+            # Image, subnet and type are no part of it: AWS PCS gives them itself, from the node group.
+            sid="PcsStartsNodesAsTheTemplateSays",
+            actions=["ec2:RunInstances"],
+            resources=fixed,
+            conditions={**template_only, "Bool": {"ec2:IsLaunchTemplateResource": "true"}},
+        )
+    )
+    acknowledge_wildcards(
+        role, resources=[*fixed, images], reason="Only with the cluster's launch templates, which name them."
     )
     grant(
         iam.PolicyStatement(

@@ -134,11 +134,23 @@ def test_every_step_is_repeated_when_it_breaks_down_and_tells_when_it_refuses(wh
         if state["Type"] == "Choice" and name != "Trigger":
             assert state["Default"] == "Tell", name
     assert path(found, "Tell") == ["Tell", "Failed"]
+    # Where not even that works, the execution says where the reason is.
+    assert found[found["Tell"]["Catch"][0]["Next"]]["Cause"].startswith("park stopped, and the step that says why")
 
 
 def test_taking_back_restores_exports_before_nodes_may_start(whole: dict[str, Any]) -> None:
     found = states(whole)
     assert path(found, "Restore") == ["Restore", "Undo", "Undone"]
+
+
+def test_a_step_that_was_stopped_has_ended_before_its_work_is_taken_back(whole: dict[str, Any]) -> None:
+    found = states(whole)
+    first, second = found["Trigger"]["Choices"][:2]
+    assert "$.Stopped" in json.dumps(first)
+    assert (first["Next"], second["Next"]) == ("Settle", "Restore")
+    assert path(found, "Settle") == ["Settle", "Restore", "Undo", "Undone"]
+    timeouts = [function["Timeout"] for function in of_park(whole, "AWS::Lambda::Function")]
+    assert found["Settle"]["Seconds"] >= max(timeouts)
 
 
 def test_a_directory_bucket_is_saved_and_emptied_by_its_own_gate() -> None:
@@ -179,6 +191,20 @@ def test_the_auto_scaling_group_is_named() -> None:
     assert found["NodeLimits"]["Action"] == "autoscaling:UpdateAutoScalingGroup"
 
 
+def test_of_a_launch_template_nothing_that_gives_rights_can_be_overridden(whole: dict[str, Any]) -> None:
+    found = {statement["Sid"]: statement for statement in statements(whole, "Role")}
+    start = found["PcsStartsNodes"]
+    assert "security-group" not in json.dumps(start["Resource"])
+    assert start["Resource"] != "*"
+    fixed = found["PcsStartsNodesAsTheTemplateSays"]
+    assert fixed["Condition"]["Bool"] == {"ec2:IsLaunchTemplateResource": "true"}
+    assert "security-group/*" in json.dumps(fixed["Resource"])
+    assert "key-pair/*" in json.dumps(fixed["Resource"])
+    subnet = found["PcsStartsNodesHere"]["Resource"]
+    assert "subnet/" in json.dumps(subnet)
+    assert "*" not in json.dumps(subnet)
+
+
 def test_the_export_has_the_rights_of_the_gate_and_no_others(whole: dict[str, Any]) -> None:
     [export] = [
         function
@@ -191,7 +217,7 @@ def test_the_export_has_the_rights_of_the_gate_and_no_others(whole: dict[str, An
 def test_the_watch_starts_its_own_machine_only(whole: dict[str, Any]) -> None:
     found = {statement["Sid"]: statement for statement in statements(whole, "WatchRole")}
     assert json.dumps(found["OwnMachine"]["Resource"]).count("stateMachine:training-storage-park-alpha") == 1
-    assert set(found) == {"OwnLog", "OwnStack", "OwnMachine", "Metrics", "Topic"}
+    assert set(found) == {"OwnLog", "OwnStack", "OwnMachine", "MetricsAndNodes", "Topic"}
 
 
 def test_the_file_system_says_what_of_it_is_exported(whole: dict[str, Any]) -> None:
@@ -210,6 +236,7 @@ def test_logs_end_with_the_stack_and_are_kept_for_a_time(whole: dict[str, Any]) 
     assert machine["TracingConfiguration"] == {"Enabled": True}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["pcs", "ec2"])
 def test_linter_and_nag_find_nothing(tmp_path: Path, engine: str) -> None:
     app = App(outdir=str(tmp_path))
@@ -241,6 +268,10 @@ def test_nag_would_find_what_is_not_acknowledged(tmp_path: Path, monkeypatch: py
         ({"time_to_live_hours": 0}, "time_to_live_hours must be"),
         ({"idle_park_hours": "6"}, "idle_park_hours must be"),
         ({"time_to_live_hours": 24, "topic": False}, "time_to_live_hours must be given with an alarm topic"),
+        (
+            {"idle_park_hours": 2, "checkpoint_interval_minutes": 41.0},
+            "idle_park_hours must be at least 3, got: 2; a checkpoint comes every 41 minutes",
+        ),
         ({"idle_park_hours": 6, "topic": False}, "idle_park_hours must be given with an alarm topic"),
     ],
 )

@@ -196,10 +196,11 @@ def test_a_job_that_stands_is_shown_in_a_hundred_columns(
 def test_the_queue_says_what_of_the_logs_would_be_lost(
     local_aws: LocalAws, demo: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert loss(read(capsys, code=0), "/logs")["verdict"] == "unknown"
-    put_age(local_aws, demo, 0)
-    assert loss(read(capsys, code=0), "/logs")["verdict"] == "nothing"
-    put_age(local_aws, demo, 240)
+    settled(lambda: loss(read(capsys, code=0), "/logs")["verdict"] == "nothing")
+    local_aws.fsx_control(client_writes={demo: 4096})
+    settled(lambda: loss(read(capsys, code=0), "/logs")["verdict"] == "unknown")
+    local_aws.fsx_control(client_writes={}, queue_age_seconds=240)
+    settled(lambda: loss(read(capsys, code=0), "/logs")["verdict"] == "lost")
     found = loss(read(capsys, code=0), "/logs")
     assert found["verdict"] == "lost"
     assert "last 4 min" in found["words"]

@@ -162,8 +162,10 @@ def _exported_by_itself(what: str, standing: StandingFileSystem, job: JobStatus)
     return Loss(
         what=what,
         verdict=NOTHING,
-        words=f"{waited[0].lower()}{waited[1:-1]}, and no client wrote since; what FSx failed to export is in no queue, "
-        "only in its log",
+        words=(
+            f"{waited[0].lower()}{waited[1:-1]}, and no client wrote since; what FSx failed to export is in no queue, "
+            "only in its log"
+        ),
     )
 
 

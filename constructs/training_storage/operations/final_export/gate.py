@@ -475,7 +475,8 @@ def _unknown(file_system_id: str, metric: str, what: str) -> RefusalError:
         way_out=(
             "See 'aws cloudwatch list-metrics --namespace AWS/FSx --dimensions"
             f" Name=FileSystemId,Value={file_system_id}' and run it again when there are values; if what is not"
-            f" exported may be lost, delete it yourself with 'aws fsx delete-file-system --file-system-id {file_system_id}'"
+            " exported may be lost, delete it yourself with"
+            f" 'aws fsx delete-file-system --file-system-id {file_system_id}'"
         ),
         words=f"CloudWatch has no value of {metric}",
     )
