@@ -117,8 +117,14 @@ class _Guard:
             raise ArchiveError(
                 f"it would lose {', '.join(lost)} (and what is like them): the lake has no such object, and no newer "
                 "complete checkpoint makes it superfluous. Copy it to the same key of the lake, or remove it: aws s3 "
-                f"rm s3://{self._source.bucket}/{lost[0]}; or deploy with checkpoints_disposable=true"
+                f"rm {self._removable(lost[0])}; or deploy with checkpoints_disposable=true"
             )
+
+    def _removable(self, key: str) -> str:
+        """Return the object, or the whole checkpoint that it is of, as ``aws s3 rm`` takes it."""
+        prefix = self._source.prefix
+        folder, slash, _ = key.removeprefix(prefix).partition("/") if key.startswith(prefix) else ("", "", "")
+        return f"--recursive {self._source.uri}{folder}/" if slash else f"s3://{self._source.bucket}/{key}"
 
     def _secure(self) -> Listing:
         """Bring the newest complete checkpoint into the lake, see that it is there, and return what the source has."""

@@ -340,12 +340,12 @@ def _amounts(solution: Solution) -> Iterator[Pair]:
     yield "pruning", "assumed: archive --prune --yes, as the scheduled archive and archive.sbatch do"
     if lake.last_export_gib:
         hot = situation.number("checkpoints_kept")
-        month = situation.tariff.price(tariff.S3_STORAGE)
+        price = situation.tariff.price(tariff.S3_STORAGE)
         yield (
             "last export",
             (
                 f"up to ({hot:g} kept + 1) x {size:,.3f} GiB = {lake.last_export_gib:,.3f} GiB when the file system "
-                f"goes, {usd(None if month is None else month * lake.last_export_gib)} a month until the lake is pruned"
+                f"goes, {usd(None if price is None else price * lake.last_export_gib)} a month until the lake is pruned"
             ),
         )
     parts = math.ceil(needs.checkpoint_bytes / needs.checkpoint_part_bytes)
