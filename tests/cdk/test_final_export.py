@@ -267,6 +267,7 @@ def test_in_the_lake_it_sees_the_reports_alone(stack: Stack, resources: Synthesi
     assert by_id["OwnStack"]["Resource"] == {"Ref": "AWS::StackId"}
 
 
+@pytest.mark.slow
 def test_cdk_nag_and_cfn_lint_find_nothing(tmp_path: Path) -> None:
     flags = json.loads((Path(__file__).parents[2] / "cdk.json").read_text(encoding="utf-8"))["context"]
     app = App(context=flags, outdir=str(tmp_path))
@@ -337,3 +338,23 @@ def test_a_time_limit_fits_a_custom_resource(stack: Stack, limit: Duration) -> N
 def test_a_metric_period_is_a_second_or_more(stack: Stack) -> None:
     with pytest.raises(ConstructError, match="metric_period must be at least a second"):
         Tier(stack).gate(metric_period=Duration.seconds(0))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"), [("/checkpoints", "/checkpoints"), ("/my runs", "/my runs"), ("/runs(1)", None)]
+)
+def test_the_file_system_says_itself_what_of_it_is_exported(
+    stack: Stack, resources: Synthesize, path: str, value: str | None
+) -> None:
+    Tier(stack, links=(LINKS[0], (path, "checkpoints/default/", [], []))).gate()
+    [system] = resources(stack).of_type("AWS::FSx::FileSystem").values()
+    tags = {tag["Key"]: tag["Value"] for tag in system["Properties"]["Tags"]}
+    assert tags.get("training-storage:exported-paths") == value
+
+
+def test_its_functions_have_the_memory_that_they_need(stack: Stack, resources: Synthesize) -> None:
+    gate = Tier(stack).gate()
+    functions = resources(stack).of_type("AWS::Lambda::Function")
+    ours = [f["Properties"] for f in functions.values() if f["Properties"]["Handler"].startswith("final_export.")]
+    assert len(ours) == len(gate.functions)
+    assert {function["MemorySize"] for function in ours} == {256}

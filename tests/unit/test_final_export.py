@@ -480,6 +480,7 @@ def test_a_link_made_by_hand_is_exported_too_unless_it_only_brings_data_in(used:
 
 def test_what_is_disposable_is_not_exported(world: World) -> None:
     world.write("/logs/train.log")
+    world.pass_time(dt.timedelta(hours=1))
     links = (Link(path="/checkpoints", exported=False), *LINKS[::2])
     run(world, attempt(world, links=links))
     assert [task["Paths"] for task in world.all_tasks] == [["logs"]]
@@ -602,7 +603,11 @@ def test_what_was_written_in_a_minute_that_cloudwatch_never_gets_is_exported(use
 def test_no_metrics_at_all_are_no_proof_that_nobody_writes(used: World) -> None:
     used.writes[FS].clear()
     late_write(used)
-    used.write = lambda path: used.files[FS].update({path: False})  # type: ignore[method-assign,assignment]
+
+    def write(path: str) -> None:
+        used.files[FS][path] = False
+
+    used.write = write  # type: ignore[assignment]
     assert "CloudWatch has no value of DataWriteBytes" in refused(used)
 
 
