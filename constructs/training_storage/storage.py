@@ -22,7 +22,7 @@ from training_storage.planning import InvalidJobError, StoragePlan, catalog, cho
 from training_storage.planning.catalog.capacity_blocks import capacity_blocks
 from training_storage.planning.engines import packages_warning
 from training_storage.planning.plan import DATA_LAKE
-from training_storage.planning.selection import EXPRESS
+from training_storage.planning.selection import EXPRESS, LUSTRE
 from training_storage.scheduled_release import ScheduledRelease
 from training_storage.storage_alarms import StorageAlarms
 from training_storage.storage_contract import StorageContractParameter
@@ -216,35 +216,14 @@ class TrainingStorage(Construct):
         self.cluster.nodes_wait_for(*filter(None, (self.contract, self.file_system, *links, self.directory_bucket)))
         self._grant()
         self.final_export: FinalExport | None = None
-        if self.file_system:
-            self.final_export = self._make_final_export(self.file_system, disposable=checkpoints_disposable)
-            # Writers go first.
-            self.cluster.node.add_dependency(self.final_export)
         self.express_gate: ExpressGate | None = None
         self.checkpoint_archive: CheckpointArchive | None = None
-        if self.directory_bucket:
-            self.express_gate = ExpressGate(
-                self,
-                "ExpressGate",
-                directory_bucket=self.directory_bucket,
-                data_lake=data_lake,
-                job_name=self.job_name,
-                # A bucket that serves reads only holds copies.
-                disposable=checkpoints_disposable or not self._saves_to(EXPRESS),
-            )
-            self.cluster.node.add_dependency(self.express_gate)
+        if checkpoints_disposable:
+            self._refuse_disposable()
+        self._make_gates(disposable=checkpoints_disposable)
         if self.directory_bucket and self._saves_to(EXPRESS) and not checkpoints_disposable:
             # One zone is no place for the only copy.
-            self.checkpoint_archive = CheckpointArchive(
-                self,
-                "Archive",
-                directory_bucket=self.directory_bucket,
-                data_lake=data_lake,
-                job_name=self.job_name,
-                durable_interval_minutes=plan.job.durable_interval_minutes or 0,
-                durable_checkpoints_kept=plan.job.durable_checkpoints_kept or 0,
-                alarm_topic=alarm_topic,
-            )
+            self.checkpoint_archive = self._make_archive(self.directory_bucket, alarm_topic)
         self.park = Park(
             self,
             "Park",
@@ -256,6 +235,7 @@ class TrainingStorage(Construct):
             alarm_topic=alarm_topic,
             time_to_live_hours=time_to_live_hours,
             idle_park_hours=idle_park_hours,
+            checkpoint_interval_minutes=plan.demand.checkpoint_interval_minutes,
         )
         self.alarms = StorageAlarms(
             self,
@@ -316,6 +296,34 @@ class TrainingStorage(Construct):
     def _saves_to(self, tier: str) -> bool:
         return any(place.data == "checkpoints" and place.hot == tier for place in self.plan.placement)
 
+    def _make_gates(self, *, disposable: bool) -> None:
+        """Let no hot tier go before its content is safe, and writers before the tier."""
+        if self.file_system:
+            self.final_export = self._make_final_export(self.file_system, disposable=disposable)
+            self.cluster.node.add_dependency(self.final_export)
+        if self.directory_bucket:
+            self.express_gate = ExpressGate(
+                self,
+                "ExpressGate",
+                directory_bucket=self.directory_bucket,
+                data_lake=self.data_lake,
+                job_name=self.job_name,
+                disposable=disposable,
+            )
+            self.cluster.node.add_dependency(self.express_gate)
+
+    def _make_archive(self, bucket: DirectoryBucket, alarm_topic: sns.ITopic | None) -> CheckpointArchive:
+        return CheckpointArchive(
+            self,
+            "Archive",
+            directory_bucket=bucket,
+            data_lake=self.data_lake,
+            job_name=self.job_name,
+            durable_interval_minutes=self.plan.job.durable_interval_minutes or 0,
+            durable_checkpoints_kept=self.plan.job.durable_checkpoints_kept or 0,
+            alarm_topic=alarm_topic,
+        )
+
     def _make_final_export(self, file_system: LustreFileSystem, *, disposable: bool) -> FinalExport:
         checkpoints = [link.file_system_path for link in file_system.links if "checkpoints" in link.file_system_path]
         return FinalExport(
@@ -327,6 +335,12 @@ class TrainingStorage(Construct):
             disposable_paths=checkpoints if disposable else [],
             network=[self.network] if self.network else [],
         )
+
+    def _refuse_disposable(self) -> None:
+        if not (self._saves_to(LUSTRE) or self._saves_to(EXPRESS)):
+            raise ConstructError(
+                "checkpoints_disposable must be left out, got: True; no hot tier of this plan holds checkpoints"
+            )
 
     def _make_release(self, unused_days: int, alarm_topic: sns.ITopic | None) -> ScheduledRelease:
         if self.file_system is None:

@@ -462,3 +462,10 @@ def test_a_release_without_a_file_system_is_refused(foreign: Stack) -> None:
         TrainingStorage(
             foreign, "Storage", plan=plan(instances=8), data_lake=DataLake(foreign, "Lake"), release_after_days=7
         )
+
+
+def test_checkpoints_that_no_hot_tier_holds_cannot_be_disposable(foreign: Stack) -> None:
+    with pytest.raises(ConstructError, match="checkpoints_disposable must be left out, got: True; no hot tier"):
+        TrainingStorage(
+            foreign, "Storage", plan=plan(instances=8), data_lake=DataLake(foreign, "Lake"), checkpoints_disposable=True
+        )
