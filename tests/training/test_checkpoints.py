@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import json
@@ -456,10 +457,13 @@ def test_a_file_that_is_rewritten_at_its_size_while_it_is_read_is_not_published(
 def test_the_end_mark_of_a_framework_is_left_to_rank_0(place: Place, tmp_path: Path) -> None:
     end_mark = ".metadata"
     for rank in (1, 2):
-        publish(saved(tmp_path / str(rank), 100, {f"__{rank}_0": 5, end_mark: 9}), place, rank=rank, ranks=3)
+        folder = saved(tmp_path / str(rank), 100, {f"__{rank}_0": 5, end_mark: 9 + rank})
+        assert publish(folder, place, rank=rank, ranks=3).files == 1
         assert end_mark not in place.files("step-0000000100")
     publish(saved(tmp_path / "0", 100, {"__0_0": 5, end_mark: 9}), place, rank=0, ranks=3)
-    assert end_mark in place.files("step-0000000100")
+    assert place.files("step-0000000100")[end_mark].bytes == 9
+    # What another rank has under that name says nothing, afterwards too.
+    assert publish(tmp_path / "1" / "step-0000000100", place, rank=1, ranks=3).complete
 
 
 def test_a_rank_that_comes_when_all_is_complete_without_it_is_told_so(place: Place, tmp_path: Path) -> None:
@@ -644,30 +648,41 @@ def test_a_folder_that_cannot_be_listed_is_no_empty_one(tmp_path: Path, monkeypa
         lustre.files("step-0000000005")
 
 
-def test_the_pointers_lock_holds_though_the_pointer_is_deleted_meanwhile(tmp_path: Path) -> None:
+def test_deleting_the_pointer_waits_for_its_lock_and_leaves_none(tmp_path: Path) -> None:
     place = PathPlace(tmp_path)
     assert place.swap(POINTER_NAME, b"1", version=None)
-    lock = tmp_path / f".{POINTER_NAME}.lock"
-    done: list[str] = []
+    lock, deleted = tmp_path / f".{POINTER_NAME}.lock", threading.Event()
+
+    def delete() -> None:
+        place.delete(POINTER_NAME)
+        deleted.set()
+
     with locked(lock):
-        # Deleting waits for who holds the lock, and whoever waits for the deleted lock takes the new one.
+        thread = threading.Thread(target=delete)
+        thread.start()
+        assert not deleted.wait(0.2)
+        assert place.read(POINTER_NAME) is not None
+    thread.join(20)
+    assert list(tmp_path.iterdir()) == []
 
-        def delete() -> None:
-            place.delete(POINTER_NAME)
-            done.append("deleted")
 
-        def swap() -> None:
-            done.append(str(place.swap(POINTER_NAME, b"2", version=None)))
+def test_whoever_waited_for_a_lock_that_was_removed_waits_for_the_new_one(tmp_path: Path) -> None:
+    lock, entered = tmp_path / "lock", threading.Event()
 
-        threads = [threading.Thread(target=call) for call in (delete, swap, swap, swap, swap)]
-        for thread in threads:
+    def enter() -> None:
+        with locked(lock):
+            entered.set()
+
+    with contextlib.ExitStack() as second:
+        with locked(lock):
+            thread = threading.Thread(target=enter)
             thread.start()
-        time.sleep(0.1)
-        assert done == []
-    for thread in threads:
-        thread.join(20)
-    assert done.count("True") <= 1
-    assert done.count("deleted") == 1
+            time.sleep(0.2)
+            lock.unlink()
+            second.enter_context(locked(lock))
+        assert not entered.wait(0.3)
+    assert entered.wait(20)
+    thread.join(20)
 
 
 def test_ranks_publish_their_own_files_and_rank_0_finishes(place: Place, tmp_path: Path) -> None:

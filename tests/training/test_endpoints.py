@@ -228,9 +228,12 @@ def test_an_answer_that_always_breaks_off_is_an_error_with_its_place(
     bucket: str, training_aws: LocalAws, tmp_path: Path
 ) -> None:
     publish(saved(tmp_path, 10), s3_place(bucket))
-    with lesser.LesserStore.before(training_aws.endpoint_url, lesser.CutsAnswers("list-type", times=999)) as store:
-        with pytest.raises(CheckpointError, match=f"s3://{bucket}/checkpoints/job/: "):
-            restore(s3_place(bucket, url=store.url), tmp_path / "back")
+    cuts = lesser.CutsAnswers("list-type", times=999)
+    with (
+        lesser.LesserStore.before(training_aws.endpoint_url, cuts) as store,
+        pytest.raises(CheckpointError, match=f"s3://{bucket}/checkpoints/job/: "),
+    ):
+        restore(s3_place(bucket, url=store.url), tmp_path / "back")
 
 
 def test_a_bucket_that_does_not_exist_is_no_empty_place(aws_environment: LocalAws, tmp_path: Path) -> None:

@@ -120,6 +120,14 @@ def test_what_was_just_saved_stays_though_damaged_ones_have_higher_steps(tmp_pat
     assert {owned(1020), owned(1030), owned(2000, 0), owned(3000, 0)} == set(place.folders())
 
 
+def test_nothing_newer_than_what_was_saved_is_removed(tmp_path: Path) -> None:
+    place = PathPlace(tmp_path)
+    for step, attempt in ((10, 1), (20, 1), (30, 0), (40, 1)):
+        completed(place, step, name=owned(step, attempt))
+    assert removed_after(place, owned(20), kept=1, trusted=set(), attempt=OWN) == [owned(10)]
+    assert set(place.folders()) == {owned(20), owned(30, 0), owned(40)}
+
+
 def test_what_nobody_has_read_does_not_count_as_kept(tmp_path: Path) -> None:
     place = PathPlace(tmp_path)
     for step, attempt in ((10, 1), (20, 0), (30, 0), (40, 1)):
