@@ -235,7 +235,8 @@ class TrainingStorage(Construct):
             alarm_topic=alarm_topic,
             time_to_live_hours=time_to_live_hours,
             idle_park_hours=idle_park_hours,
-            checkpoint_interval_minutes=plan.demand.checkpoint_interval_minutes,
+            # Checkpoints that go elsewhere are no use of the file system: a run that saves there would look idle.
+            checkpoint_interval_minutes=plan.demand.checkpoint_interval_minutes if self._saves_to(LUSTRE) else None,
         )
         self.alarms = StorageAlarms(
             self,
