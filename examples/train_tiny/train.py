@@ -9,6 +9,7 @@ storage comes from the storage contract.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import hashlib
 import json
 import os
@@ -22,6 +23,7 @@ import torch.distributed as dist
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.nn.parallel import DistributedDataParallel
 
+from training_storage.planning.errors import InvalidJobError
 from training_storage.training import StorageContract
 from training_storage.training.checkpoint_errors import NoCheckpointError
 from training_storage.training.loader import ShardLoader, shard_loader
@@ -64,24 +66,30 @@ class ModelState:
 
 
 class LoaderState:
-    """Where each rank is in its data: the batches that it has trained on by the step of the checkpoint."""
+    """Where every rank is in its data: the batches that it has trained on by the step of the checkpoint.
+
+    Each rank holds the places of all under one name, for a run with another number of ranks asks for the same names.
+    """
 
     def __init__(self, loader: ShardLoader) -> None:
-        self._loader, self._name = loader, f"rank-{dist.get_rank()}"
+        self._loader = loader
 
     def state_dict(self) -> dict[str, str]:
-        """Return this rank's place, as text."""
-        return {self._name: json.dumps(self._loader.state_dict())}
+        """Return the places of all ranks, as text."""
+        return {"places": json.dumps(of_all_ranks(self._loader.state_dict()))}
 
     def load_state_dict(self, state: dict[str, str]) -> None:
-        """Go on there."""
-        self._loader.load_state_dict(json.loads(state[self._name]))
+        """Go on at this rank's place. At an epoch's end all have the same one, and more or fewer ranks may go on."""
+        places = json.loads(state["places"])
+        self._loader.load_state_dict(places[min(dist.get_rank(), len(places) - 1)])
 
 
 def main() -> None:
     """Train until the epochs are done, from the newest complete checkpoint if there is one."""
     options = arguments()
     contract = StorageContract.read()
+    if options.name is not None:
+        contract = with_run(contract, options.name)
     start_process_group()
     torch.manual_seed(0)
     torch.use_deterministic_algorithms(mode=True)
@@ -97,11 +105,9 @@ def main() -> None:
     checkpoints = DcpCheckpoints.from_contract(contract)
     progress = {"step": 0}
     state = {"training": ModelState(model, optimizer), "loader": LoaderState(loader), "progress": progress}
-    try:
-        loaded = checkpoints.load(state)
-        say(f"resumed from {loaded.place}{loaded.name}")
-    except NoCheckpointError:
-        say("nothing to resume from: starting at step 0")
+    resume(checkpoints, state)
+    if loader.epoch >= options.epochs:
+        say(f"all {options.epochs} epochs are done: --epochs {loader.epoch + 2} trains on, --name NAME starts anew")
 
     log = KeyLog(options.log_keys)
     saved_step, saved_at = progress["step"], time.monotonic()
@@ -125,6 +131,43 @@ def main() -> None:
     checkpoints.close()
     say(json.dumps({"steps": progress["step"], "weights": digest_of(layers)}))
     dist.destroy_process_group()
+
+
+def resume(checkpoints: DcpCheckpoints, state: dict[str, Any]) -> None:
+    """Load the newest complete checkpoint, if there is one that this run can go on from."""
+    problem = None
+    try:
+        loaded = checkpoints.load(state)
+        say(f"resumed from {loaded.place}{loaded.name}")
+    except NoCheckpointError:
+        say("nothing to resume from: starting at step 0")
+    except InvalidJobError as error:
+        problem = str(error)
+    # What is wrong on one rank ends all, in one line.
+    problems = [one for one in of_all_ranks(problem) if one is not None]
+    if problems:
+        say(f"cannot resume: {problems[0]} Here that is --name NAME.")
+        dist.barrier()
+        raise SystemExit(1)
+
+
+def of_all_ranks(mine: object) -> list[Any]:
+    """Return what each rank hands in, in their order, on every rank."""
+    every: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(every, mine)
+    return every
+
+
+def with_run(contract: StorageContract, name: str) -> StorageContract:
+    """Return the contract with checkpoints below a name of their own."""
+    given = contract.checkpoints
+    below = dataclasses.replace(
+        given,
+        path=given.path and f"{given.path.rstrip('/')}/{name}/",
+        uri=given.uri and f"{given.uri.rstrip('/')}/{name}/",
+        durable_uri=f"{given.durable_uri.rstrip('/')}/{name}/",
+    )
+    return dataclasses.replace(contract, checkpoints=below)
 
 
 def is_due(steps: int, saved_at: float, contract: StorageContract, every_steps: int | None) -> bool:
@@ -186,6 +229,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--data", default="train-tiny", help="data set below the contract's datasets (%(default)s)")
+    parser.add_argument(
+        "--name", metavar="NAME", help="start anew: checkpoints are below this name, and only those count"
+    )
     parser.add_argument("--step-seconds", type=float, default=0.0, help="rest after each step, as a larger model would")
     parser.add_argument("--checkpoint-every-steps", type=int, help="instead of the contract's minutes")
     parser.add_argument("--log-keys", metavar="FOLDER", help="write the keys of each step's samples there")

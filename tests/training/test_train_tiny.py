@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.training.train_tiny import (
+    BATCH,
     EPOCHS,
     EXAMPLE,
     RANKS,
@@ -26,7 +28,9 @@ from tests.training.train_tiny import (
     open_ports,
     s3_contract,
 )
+from training_storage.training import StorageContract
 from training_storage.training.endpoint import endpoint_of
+from training_storage.training.loader_settings import loader_processes, loader_settings
 from training_storage.training.publish_background import attempt_of_environment
 from training_storage.training.shard_pack import pack_shards
 from training_storage.training.shard_s3 import S3Access
@@ -37,6 +41,8 @@ if TYPE_CHECKING:
 for _module in ("torch", "torchdata", "webdataset", "s3torchconnector", "tenacity"):
     pytest.importorskip(_module, reason="pip install 'training-storage[training]' 's3torchconnector[dcp]'")
 
+#: What the example's own page makes.
+SMALL = 512
 LOOPBACK = ("0100007F:", "00000000000000000000000001000000:", "0000000000000000FFFF00000100007F:")
 
 
@@ -121,6 +127,105 @@ def test_a_run_that_was_killed_goes_on_with_no_sample_lost_or_repeated_to_the_sa
     assert resumed.weights == whole.weights
     assert f"step-{newest:010d}" in resumed.output
     assert len({step.rank for step in again}) == RANKS
+
+
+def test_each_rank_reads_with_more_than_one_process(example: Example) -> None:
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one core")
+    settings = loader_settings(StorageContract.read(example.contract))
+    assert loader_processes(shards=SHARDS, ranks=RANKS, workers=settings.workers) >= 2
+
+
+LINES = re.search(r"```\n(pip .*?)```", (EXAMPLE / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+
+
+def rungs() -> list[str]:
+    """Return the commands of the example's page, without their remarks."""
+    assert LINES is not None
+    lines = (line.partition("#")[0].strip() for line in LINES[1].splitlines())
+    return [line for line in lines if line]
+
+
+def test_the_ladder_is_climbed_as_it_is_written(tmp_path: Path) -> None:
+    values = lustre_contract(tmp_path)
+    place = values["lustre"]["paths"]["datasets"]
+    # The contract's readers are many more than what the page packs for.
+    assert values["job"]["instances"] * 8 * 8 > 512
+    example = Example(tmp_path, values, environment=os.environ)
+    folder = shutil.copytree(EXAMPLE, tmp_path / "example")
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "training-storage").write_text(
+        f'#!/bin/sh\nexec "{sys.executable}" -m training_storage.cli "$@"\n', encoding="utf-8"
+    )
+    (tools / "training-storage").chmod(0o755)
+    environment = {**example.environment, "PATH": f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    printed: list[str] = []
+
+    def climb(line: str, *, code: int = 0) -> str:
+        done = subprocess.run(
+            ["/bin/bash", "-c", line], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == code, f"{line}\n{done.stdout}{done.stderr}"[-3000:]
+        return done.stdout + done.stderr
+
+    install, verify, make, pack_line, two, eight, cluster = rungs()
+    assert install.startswith("pip install")
+    assert verify == "training-storage verify"
+    climb(make)
+    without = {name: value for name, value in environment.items() if name != "TRAINING_STORAGE_CONTRACT"}
+    for surroundings, target in ((without, f"{tmp_path}/without"), (environment, f"{place}train-tiny")):
+        environment = surroundings
+        climb(pack_line.replace("s3://LAKE/datasets/train-tiny/", target))
+    assert bytes_of(tmp_path / "without") == bytes_of(Path(place, "train-tiny"))
+    printed.append(climb(f"{two} --log-keys {example.logs}"))
+    assert "nothing to resume from: starting at step 0" in printed[0]
+    assert max(step.epoch for step in example.steps()) == 1
+    first = example.newest()
+    assert first == 2 * SMALL // (2 * BATCH)
+    printed.append(climb(f"{eight} --log-keys {example.logs}"))
+    assert f"step-{first:010d}" in printed[1]
+    assert re.search(r"epoch 2 begins anew at its start with ranks 8 \(was 2\)", printed[1])
+    assert example.newest() == first + 2 * SMALL // (8 * BATCH)
+    for epoch in range(4):
+        keys = Counter(key for step in example.steps() if step.epoch == epoch for key in step.keys)
+        assert len(keys) == SMALL, f"every sample in epoch {epoch}"
+        assert set(keys.values()) == {1}
+    assert cluster == "sbatch --nodes=2 train.sbatch --epochs 6"
+    # All that was asked for is done: the same line says how to go on.
+    assert "all 2 epochs are done: --epochs 6 trains on, --name NAME starts anew" in climb(two)
+
+
+def test_another_number_of_ranks_in_the_middle_of_an_epoch_is_refused_in_one_line_and_may_start_anew(
+    small_files: Path, tmp_path: Path
+) -> None:
+    example = on_lustre(tmp_path, small_files)
+    example.run_and_kill()
+    assert example.newest() % (STEPS // EPOCHS), "the middle of an epoch"
+    done = subprocess.run(
+        [EXAMPLE / "run.sh", "1"], env=example.environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    lines = [line for line in done.stdout.splitlines() if "cannot resume" in line]
+    assert len(lines) == 1
+    assert "in the middle of epoch 0 by a loader with ranks 2, got: ranks 1. Finish the epoch with ranks 2" in lines[0]
+    assert lines[0].endswith("--name NAME.")
+    # torchrun has a traceback of its own; none is of a rank.
+    assert "[rank" not in done.stdout + done.stderr
+    anew = subprocess.run(
+        [EXAMPLE / "run.sh", "1", "--name", "alone", "--epochs", "1"],
+        env=example.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert anew.returncode == 0, anew.stderr[-3000:]
+    assert "nothing to resume from: starting at step 0" in anew.stdout
+    assert list((tmp_path / "fsx" / "checkpoints" / "alone").glob("*step-*"))
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.glob("*.tar")}
 
 
 def test_on_the_cluster_every_node_runs_the_same_script_and_slurm_counts_the_attempts(tmp_path: Path) -> None:

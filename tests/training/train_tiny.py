@@ -71,8 +71,8 @@ def s3_contract(folder: Path, *, bucket: str, endpoint_url: str) -> dict[str, An
 def _on_this_machine(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     values["checkpoints"]["local_path"] = f"{folder}/scratch/checkpoints"
     values["loader"]["cache_path"] = f"{folder}/scratch/cache"
-    # One loader process for each rank.
-    values["job"]["accelerators_per_instance"] = os.cpu_count()
+    # Two loader processes for each rank, where there are so many cores.
+    values["job"]["accelerators_per_instance"] = max(1, len(os.sched_getaffinity(0)) // 2)
     return values
 
 
@@ -92,11 +92,12 @@ class Example:
     def __init__(self, folder: Path, values: dict[str, Any], *, environment: Mapping[str, str]) -> None:
         self.logs = folder / "keys"
         self.logs.mkdir(parents=True)
-        (folder / "storage.json").write_text(json.dumps(values), encoding="utf-8")
+        self.contract = folder / "storage.json"
+        self.contract.write_text(json.dumps(values), encoding="utf-8")
         self._checkpoints = values["checkpoints"]["path"] or values["checkpoints"]["uri"]
-        self._environment = {
+        self.environment = {
             **environment,
-            "TRAINING_STORAGE_CONTRACT": str(folder / "storage.json"),
+            "TRAINING_STORAGE_CONTRACT": str(self.contract),
             "PYTHONPATH": str(ROOT / "constructs"),
             "TMPDIR": str(folder),
         }
@@ -164,7 +165,7 @@ class Example:
         }
         return subprocess.Popen(
             [EXAMPLE / "run.sh", str(RANKS), *(str(word) for option in options.items() for word in option)],
-            env=self._environment,
+            env=self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
