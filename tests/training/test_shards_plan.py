@@ -10,18 +10,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.training.loader_support import written
+from tests.training.loader_support import slow_store, uploaded, written
 from training_storage import cli
 from training_storage.planning.errors import InvalidJobError
 from training_storage.planning.sample_names import is_hidden, sample_name
 from training_storage.planning.sample_survey import DataSummary, Survey
 from training_storage.planning.shards import Readers, plan_shards
-from training_storage.training.shard_source import SourceFile
+from training_storage.training.endpoint import endpoint_of
+from training_storage.training.shard_pack import pack_shards
+from training_storage.training.shard_s3 import S3Access
+from training_storage.training.shard_source import SourceFile, open_source
 from training_storage.training.shard_survey import survey
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from training_storage.testing.local_aws import LocalAws
 
 GB = 10**9
 MIB = 2**20
@@ -109,7 +114,8 @@ def test_requests_and_their_price_before_and_after() -> None:
     # One GET a file, at 0.0004 USD per 1,000; 200 GB in parts of 8 MiB.
     assert plan.before.gets == 2 * 10**6
     assert plan.before.usd == pytest.approx(0.80)
-    assert plan.after.gets == plan.shards * math.ceil(plan.shard_bytes / (8 * MIB))
+    # And one HEAD for each shard.
+    assert plan.after.gets == plan.shards * (1 + math.ceil(plan.shard_bytes / (8 * MIB)))
     assert 23_000 < plan.after.gets < 26_000
     assert plan.before.seconds_at_request_limit == pytest.approx(2 * 10**6 / 5500)
     # 31,250 files a reader, 0.1 s each, against one shard.
@@ -119,6 +125,31 @@ def test_requests_and_their_price_before_and_after() -> None:
     assert elsewhere.before.usd is None
     express = plan_shards(data=data(10**6, 100_000), readers=readers(1), region="us-east-1", express=True)
     assert express.before.usd == pytest.approx(10**6 * 0.00003 / 1000)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_the_plan_counts_the_requests_that_packing_makes(
+    aws_environment: LocalAws, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stored: bool
+) -> None:
+    pytest.importorskip("webdataset", reason="pip install 'training-storage[training]'")
+    # One shard in one request, and shards in parts: of 10 and of 40 MiB.
+    for shards, files in ((2, 20), (1, 40)):
+        small = {f"{number:02d}.bin": bytes([number]) * MIB for number in range(files)}
+        source = str(written(tmp_path / f"in-{shards}", small))
+        if stored:
+            source = uploaded(aws_environment, bucket, f"raw-{shards}/", tmp_path / f"in-{shards}")
+        with slow_store(aws_environment.endpoint_url, latency_s=0) as store:
+            access = S3Access(region="us-east-1", endpoint=endpoint_of(url=store.url))
+            data = survey(open_source(source, access=access), part_bytes=8 * MIB)
+            plan = plan_shards(data=data, readers=readers(1), shards=shards, stored=stored)
+            store.requests.clear()
+            target = f"s3://{bucket}/packed-{shards}/"
+            pack_shards(source=source, target=target, shards=shards, processes=2, access=access, work=str(tmp_path))
+        listed = [path for method, path in store.requests if method == "GET" and "list-type=2" in path]
+        reads = [one for one in store.requests if one[0] in ("GET", "HEAD") and one[1] not in listed]
+        writes = [one for one in store.requests if one[0] in ("PUT", "POST")]
+        assert len(reads) == plan.packing.gets
+        assert len(writes) + len(listed) == plan.packing.puts
 
 
 @pytest.mark.parametrize("value", [0, -1, True, 1.5, 10**8])

@@ -143,6 +143,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         part_bytes=part_bytes,
         region=region_of(access) or DEFAULT_REGION,
         express=isinstance(source, S3Prefix) and source.is_express,
+        stored=isinstance(source, S3Prefix),
     )
     if arguments.json:
         text = json.dumps({"source": source.name, **plan.values()}, indent=2) + "\n"

@@ -46,8 +46,8 @@ def shard_report_lines(plan: ShardPlan, *, source: str, width: int) -> list[str]
         *_comparison(plan),
         "",
         *wrapped(
-            f"Packing asks {plan.packing.gets:,} GET and {plan.packing.puts:,} PUT and LIST requests once"
-            f" ({_usd(plan.packing.usd)}). Shards that a node's cache holds ask nothing again.",
+            f"Packing into S3 asks {plan.packing.gets:,} GET and HEAD and {plan.packing.puts:,} PUT and LIST requests"
+            f" once ({_usd(plan.packing.usd)}). Shards that a node's cache holds ask nothing again.",
             first="",
             width=width,
         ),
@@ -91,7 +91,7 @@ def _comparison(plan: ShardPlan) -> Iterator[str]:
     before, after = plan.before, plan.after
     figures, limits = shard_figures(), s3_limits()
     rows = (
-        ("GET requests", f"{before.gets:,}", f"{after.gets:,}"),
+        ("GET and HEAD requests", f"{before.gets:,}", f"{after.gets:,}"),
         (f"their price in {plan.price_region}", _usd(before.usd), _usd(after.usd)),
         (
             f"least time at {limits.get_per_s_per_prefix:,} GET/s of a prefix",

@@ -17,6 +17,7 @@ from training_storage.planning.catalog.s3 import express_limits, s3_limits
 from training_storage.planning.catalog.shards import shard_figures
 from training_storage.planning.errors import InvalidJobError
 from training_storage.planning.resolution import DEFAULT_REGION
+from training_storage.planning.shard_uploads import upload_requests
 from training_storage.planning.size_words import decimal_size
 from training_storage.planning.tariff import EXPRESS_GET, EXPRESS_PUT, S3_GET, S3_PUT
 from training_storage.planning.units import GB, MIB
@@ -78,7 +79,7 @@ class Requests:
     Parameters
     ----------
     gets
-        GET requests.
+        GET requests; of shards also one HEAD each, at the same price.
     usd
         Their price, None where it is not known.
     seconds_at_request_limit
@@ -95,7 +96,17 @@ class Requests:
 
 @dataclass(frozen=True, kw_only=True)
 class Packing:
-    """Requests of packing once, from the store into the store, and their price in USD or None."""
+    """Requests of packing once into a new prefix of the store, and their price in USD or None.
+
+    Parameters
+    ----------
+    gets
+        GET requests of the source, none if it is a folder, and one HEAD for each shard.
+    puts
+        PUT, POST and LIST requests.
+    usd
+        Their price.
+    """
 
     gets: int
     puts: int
@@ -167,6 +178,7 @@ def plan_shards(
     part_bytes: int = 8 * MIB,
     region: str = DEFAULT_REGION,
     express: bool = False,
+    stored: bool = True,
     prices: Prices | None = None,
 ) -> ShardPlan:
     """Plan the shards of a data set.
@@ -183,6 +195,8 @@ def plan_shards(
         Size of one request for a range.
     region, express, prices
         Where the data lie, whether in a directory bucket, and the price list; the catalog's by default.
+    stored
+        Whether packing reads the files from the store, and not from a folder.
 
     Raises
     ------
@@ -202,7 +216,11 @@ def plan_shards(
     ranges = chosen * math.ceil(shard_bytes / part_bytes)
     bill = _Bill(region=region, express=express, prices=prices or catalog_prices())
     figures = shard_figures()
-    pages = math.ceil(data.files / figures.objects_per_listing_page)
+    listed = data.files + data.hidden + data.unnamed
+    pages = math.ceil(listed / figures.objects_per_listing_page) if stored else 0
+    gets = (data.files if stored else 0) + chosen
+    # The target is listed once and gets an index.
+    puts = pages + chosen * upload_requests(shard_bytes) + 2
     return ShardPlan(
         data=data,
         readers=readers,
@@ -212,11 +230,12 @@ def plan_shards(
         part_bytes=part_bytes,
         price_region=region,
         before=_requests(bill, gets=data.range_requests, objects=data.files, readers=count),
-        after=_requests(bill, gets=ranges, objects=chosen, readers=count),
+        # A loader asks for each shard's size before its ranges.
+        after=_requests(bill, gets=ranges + chosen, objects=chosen, readers=count),
         packing=Packing(
-            gets=data.files,
-            puts=pages + ranges + 2 * chosen + 1,
-            usd=bill.usd(gets=data.files, puts=pages + ranges + 2 * chosen + 1),
+            gets=gets,
+            puts=puts,
+            usd=bill.usd(gets=gets, puts=puts),
         ),
         reasons=_reasons(readers, data, chosen, shard_bytes, forced=shards is not None),
         warnings=_warnings(data, chosen, shard_bytes, part_bytes),

@@ -12,9 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from training_storage.planning.catalog.s3 import s3_limits
-from training_storage.planning.catalog.shards import shard_figures
-from training_storage.planning.units import MIB
+from training_storage.planning.shard_uploads import upload_part_bytes
 from training_storage.training.shard_claim import SHARD_NAME, locked, occupied
 from training_storage.training.shard_errors import ShardError
 from training_storage.training.shard_index import INDEX_NAME, ShardIndex, ShardRecord
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
 
 _PRECONDITION_FAILED, _CONFLICT, _NOT_FOUND = 412, 409, 404
 _PARTS_AT_ONCE = 4
-_PART_MIB = 16
 #: Says how a checksum was made; the request that completes an upload wants the checksums alone.
 _KIND = "ChecksumType"
 
@@ -162,8 +159,7 @@ def _upload(client: Any, staged: Path, *, bucket: str, key: str, metadata: dict[
     boto3's own transfers refuse conditions, so the parts are sent here.
     """
     size = staged.stat().st_size
-    least = max(_PART_MIB, shard_figures().upload_part_mib_minimum) * MIB
-    part = max(least, -(-size // s3_limits().parts_maximum))
+    part = upload_part_bytes(size)
     if size <= part:
         client.put_object(Bucket=bucket, Key=key, Body=staged.read_bytes(), Metadata=metadata, IfNoneMatch="*")
         return
