@@ -59,7 +59,7 @@ def main() -> int:
         ),
     ]
     lines = [
-        *_head(),
+        *page_head(),
         *_held(claims),
         *_brute_force(compared),
         *_speed(cold, rate, default_rate, loop),
@@ -67,6 +67,7 @@ def main() -> int:
         *_published(published),
         *train_tiny_times.lines(example),
         *shards.lines(packing, reading),
+        *checkpoint_stall.lines(stall),
     ]
     _DOCUMENT.write_text("\n".join(lines) + "\n", encoding="utf-8")
     sys.stdout.write("\n".join(lines) + "\n")
@@ -132,14 +133,15 @@ def _held(claims: list[Claim]) -> Iterator[str]:
         yield f"| {claim.words} | {claim.measured} | {claim.limit} | {'held' if claim.holds else '**MISSED**'} |"
 
 
-def _head() -> Iterator[str]:
+def page_head() -> Iterator[str]:
+    """Yield the beginning of the document."""
     today = dt.datetime.now(tz=dt.UTC).date()
     yield "# Benchmarks"
     yield ""
     yield (
         f"Written by `make bench` on {today}, on {platform.system()} with {os.cpu_count()} cores and Python "
-        f"{platform.python_version()}. Seconds are medians of runs that take turns with their yardstick; the ratios "
-        "are what to compare."
+        f"{platform.python_version()}. Seconds are medians of runs that take turns with their yardstick, where a "
+        "section says nothing else; the ratios are what to compare."
     )
 
 

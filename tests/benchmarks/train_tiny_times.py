@@ -109,7 +109,9 @@ def claims(found: TrainTiny) -> Iterator[tuple[str, str, str, bool]]:
 
 def lines(found: TrainTiny) -> Iterator[str]:
     """Yield the section of the document."""
-    yield from ("", "## The example, and background saves of torch's distributed checkpoint", "", "| | |", "|---|---|")
+    yield from ("", "## The example, and background saves of torch's distributed checkpoint", "")
+    yield f"Each run of the example once, with all that it starts; saves are medians of {ROUNDS}."
+    yield from ("", "| | |", "|---|---|")
     yield f"| a Python that loads torch | {found.import_s:.1f} s |"
     yield f"| `examples/train_tiny` at 2 processes, a whole run | {found.whole_s:.1f} s |"
     yield f"| the same until it is killed in the middle of an epoch | {found.killed_s:.1f} s |"

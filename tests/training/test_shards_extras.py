@@ -7,6 +7,7 @@ import sys
 from importlib import metadata
 from typing import TYPE_CHECKING
 
+import pytest
 from packaging.requirements import Requirement
 
 if TYPE_CHECKING:
@@ -48,6 +49,18 @@ def test_the_extra_pulls_what_training_needs_and_no_torchvision() -> None:
 
 def test_the_other_extras_pull_no_torch() -> None:
     assert not pulled("training-storage", frozenset({"local-aws", "yaml"})) & (TRAINING - {"numpy"})
+
+
+@pytest.mark.parametrize("missing", ["torch", "torchdata", "webdataset"])
+def test_a_loader_without_its_libraries_says_what_to_install(missing: str) -> None:
+    script = (
+        f"import sys; sys.modules[{missing!r}] = None\n"
+        "try:\n    import training_storage.training.loader\n"
+        "except ModuleNotFoundError as error:\n    print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"loading shards needs {missing}")
+    assert done.stdout.endswith(": pip install 'training-storage[training]'\n")
 
 
 def test_planning_shards_of_a_folder_loads_neither_torch_nor_boto3(tmp_path: Path) -> None:
