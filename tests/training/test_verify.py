@@ -39,7 +39,9 @@ def a_contract(**job: Any) -> dict[str, Any]:
         deployed=DeployedValues(
             bucket="lake",
             kms_key_arn="arn:aws:kms:us-east-1:000000000000:key/0",
-            file_system=DeployedFileSystem(file_system_id="fs-0", dns_name="fs-0123456789abcdef0.fsx.us-east-1.amazonaws.com", mount_name="m")
+            file_system=DeployedFileSystem(
+                file_system_id="fs-0", dns_name="fs-0123456789abcdef0.fsx.us-east-1.amazonaws.com", mount_name="m"
+            )
             if plan.fsx_lustre
             else None,
             directory_bucket="hot--use1-az4--x-s3" if plan.s3_express else None,
