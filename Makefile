@@ -33,10 +33,10 @@ node_modules/.installed: package.json package-lock.json | $(VENV)/.installed
 demo: setup ## Deploy TrainingStorage -c instances=256 into the local AWS, show it, destroy it.
 	@python -m training_storage.testing.local_aws -- python tools/demo.py
 
-# A lane is one pytest process; lanes run beside each other, as many as there are cores, the longest first, and a lane
-# that fails fails the target. Each lane prints when it is through. Together they are every test, each once: two lanes
+# A lane is one pytest process; lanes run beside each other, the longest first, and a lane that fails fails the target.
+# There is one more than cores: deployments wait half of their time. Each lane prints when it is through. Together they are every test, each once: two lanes
 # are folders, the other two share what is left by the markers of pyproject.toml.
-LANES := $(MAKE) --no-print-directory --keep-going --jobs=2 --output-sync=target
+LANES := $(MAKE) --no-print-directory --keep-going --output-sync=target
 CDK_TESTS := tests/cdk tests/snapshot tests/node_kit
 LOCAL_AWS_TESTS := tests/local_aws
 OTHER_TESTS := tests $(addprefix --ignore=,$(CDK_TESTS) $(LOCAL_AWS_TESTS))
@@ -46,10 +46,10 @@ FAST := not ($(SLOW) or slow)
 FAST_APP_TESTS := tests/cdk/test_app.py tests/cdk/test_storage.py tests/cdk/test_aws_pcs.py tests/snapshot
 
 test: setup ## All tests, local deployments included.
-	@$(LANES) test-local-aws test-training test-cdk test-pure
+	@$(LANES) --jobs=3 test-local-aws test-training test-cdk test-pure
 
 test-fast: setup ## What needs no minute: no local deployments, no training, no linter over whole templates, no shell.
-	@$(LANES) test-fast-app test-fast-rest
+	@$(LANES) --jobs=2 test-fast-app test-fast-rest
 
 test-fast-app:
 	@pytest --quiet $(FAST_APP_TESTS) -m "$(FAST)"
