@@ -128,10 +128,11 @@ class Account:
 
     def resources(self, stack: str, kind: str) -> list[str]:
         """Physical ids of what stands of a type."""
-        found = self._cloudformation.list_stack_resources(StackName=stack)["StackResourceSummaries"]
+        pages = self._cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack)
         return [
             resource["PhysicalResourceId"]
-            for resource in found
+            for page in pages
+            for resource in page["StackResourceSummaries"]
             if resource["ResourceType"] == kind and resource["ResourceStatus"] in {"CREATE_COMPLETE", "UPDATE_COMPLETE"}
         ]
 
@@ -323,11 +324,11 @@ def test_a_directory_bucket_goes_only_after_its_newest_checkpoint_is_in_the_lake
     (bucket,) = account.directory_buckets()
     (lake,) = account.lakes()
     s3 = account.aws.client("s3")
-    folder = "checkpoints/default/step-0000000010/"
+    folder = "checkpoints/default/step-0000000020/"
 
     def put(bucket: str, state: bytes) -> None:
         files = [{"path": "rank-0.pt", "bytes": len(state), "checksum": None}]
-        marker = {"schema_version": 1, "step": 10, "finished_at": "2026-11-30T12:00:00Z", "files": files}
+        marker = {"schema_version": 1, "step": 20, "finished_at": "2026-11-30T12:00:00Z", "files": files}
         s3.put_object(Bucket=bucket, Key=f"{folder}rank-0.pt", Body=state)
         s3.put_object(Bucket=bucket, Key=f"{folder}_COMPLETE.json", Body=json.dumps(marker).encode())
 
@@ -336,7 +337,7 @@ def test_a_directory_bucket_goes_only_after_its_newest_checkpoint_is_in_the_lake
     put(lake, b"of another run")
     assert account.destroy("TrainingStorage") == "DELETE_FAILED"
     assert account.directory_buckets() == [bucket]
-    assert "step-0000000010 is in the lake already with other content" in account.reasons("TrainingStorage")
+    assert "step-0000000020 is in the lake already with other content" in account.reasons("TrainingStorage")
 
     for name in ("rank-0.pt", "_COMPLETE.json"):
         s3.delete_object(Bucket=lake, Key=f"{folder}{name}")

@@ -304,7 +304,8 @@ def test_exported_data_lets_everything_go(deployed: Deployment) -> None:
     assert deployed.exported() == EXPORTED
     outcome = deployed.outcome(identifier)
     assert outcome["not_exported"] == ["/datasets", "whatever is outside the linked directories"]
-    [task] = outcome["export_tasks"]
+    # A minute without a metric costs another task; the first is the one that brought everything.
+    task, *_ = outcome["export_tasks"]
     assert task["status"]["SucceededCount"] == 2
     reports = deployed.account.s3.list_objects_v2(Bucket=deployed.lake, Prefix="logs/default/final-export/")
     assert f"{task['task']}/failures.csv" in json.dumps(reports, default=str)
@@ -357,7 +358,7 @@ def test_a_task_that_outlasts_the_limit_goes_on_and_the_next_try_waits_for_it(de
     assert adopted["Lifecycle"] == "EXECUTING"
     deployed.account.aws.fsx_control(task_seconds=None)
     assert deployed.destroy() == "", deployed.reasons()
-    [first, confirming] = deployed.account.tasks(identifier)
+    first, confirming, *_ = deployed.account.tasks(identifier)
     assert (first["TaskId"], first["Lifecycle"], first["Status"]["SucceededCount"]) == (
         adopted["TaskId"],
         "SUCCEEDED",
@@ -368,7 +369,7 @@ def test_a_task_that_outlasts_the_limit_goes_on_and_the_next_try_waits_for_it(de
 
 
 def test_queued_changes_and_writing_clients_hold_it_until_they_are_gone(deployed: Deployment) -> None:
-    deployed.create(wait_seconds=5)
+    deployed.create(wait_seconds=12)
     identifier = write(deployed)
     deployed.account.aws.fsx_control(queue_age_seconds=30)
     assert deployed.destroy() == "DELETE_FAILED"
