@@ -34,8 +34,8 @@ demo: setup ## Deploy TrainingStorage -c instances=256 into the local AWS, show 
 	@python -m training_storage.testing.local_aws -- python tools/demo.py
 
 # A lane is one pytest process; lanes run beside each other, the longest first, and a lane that fails fails the target.
-# There is one more than cores: deployments wait half of their time. Each lane prints when it is through. Together they are every test, each once: two lanes
-# are folders, the other two share what is left by the markers of pyproject.toml.
+# There is one more than cores: deployments wait half of their time. Each lane prints when it is through. Together they
+# are every test, each once: two lanes are folders, the other two share what is left by the markers of pyproject.toml.
 LANES := $(MAKE) --no-print-directory --keep-going --output-sync=target
 CDK_TESTS := tests/cdk tests/snapshot tests/node_kit
 LOCAL_AWS_TESTS := tests/local_aws
