@@ -347,7 +347,7 @@ def test_each_obstacle_leaves_everything_standing_until_it_is_mended(deployed: D
 
 
 def test_a_task_that_outlasts_the_limit_goes_on_and_the_next_try_waits_for_it(deployed: Deployment) -> None:
-    deployed.create(wait_seconds=4)
+    deployed.create(wait_seconds=12)
     identifier = write(deployed)
     deployed.account.aws.fsx_control(task_seconds=3600)
     deployed.start_export(identifier)
