@@ -684,5 +684,8 @@ def test_pruning_never_removes_the_newest_complete_checkpoint_nor_what_is_pointe
     complete = [one for one in found if one.incomplete is None]
     assert not complete or max(complete, key=lambda one: one.step or 0).name not in gone
     assert name not in gone
-    # What is not whole goes only where a whole one is newer.
-    assert all(one.incomplete is None or newest is not None for one in plan.goes)
+    # Half a checkpoint goes only where a whole one is newer by time, and without a manifest by step too.
+    for half in (one for one in plan.goes if one.incomplete is not None):
+        newer = [one for one in complete if one.finished_at > half.finished_at]
+        assert newer
+        assert half.manifest is not None or max(one.step or 0 for one in complete) > (half.step or 0)

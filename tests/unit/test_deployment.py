@@ -204,7 +204,7 @@ def test_the_plan_warns_where_an_isolated_network_does_not_lead_to_the_packages_
         text = " ".join(" ".join(lines).split())
         assert ("note warning: egress=isolated: /aws/service/" in text) == (warned and egress == "isolated")
         if text:
-            assert "nodes would never get ready. Give ami_parameter with an image that has both" in text
+            assert "nodes would never get ready. Give ami_parameter with an image that has both or egress=nat" in text
 
 
 def test_a_type_is_bought_only_the_way_it_is_sold() -> None:
