@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from training_storage.cli import main as command
 from training_storage.planning import StoragePlan, TrainingJob, plan_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 CHOOSING = ("choosing-the-tier.md", "choosing-the-tier.zh.md")
@@ -41,9 +44,7 @@ CHOICES = [row for page in CHOOSING for row in rows(page) if row.cells[0].starts
 
 
 @pytest.mark.parametrize("row", CHOICES, ids=places(CHOICES))
-def test_each_job_of_the_page_on_tiers_gets_the_tiers_that_it_says(
-    row: Row, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_job_of_the_page_gets_the_tiers_that_it_says(row: Row, capsys: pytest.CaptureFixture[str]) -> None:
     assert command(["plan", *shlex.split(row.cells[0].strip("`")), "--json"]) == 0
     printed = capsys.readouterr().out
     found = re.search(r'"selection": \{\s*"tiers": \[([^\]]*)\]', printed)
