@@ -11,7 +11,7 @@ export CDK_DISABLE_CLI_TELEMETRY := true
 # Shell of the node kit, and the commands that its tests put in front of PATH.
 SHELL_SCRIPTS = $(shell find constructs/training_storage/node_kit -name '*.sh' -o -name '*.sbatch') $(wildcard tests/node_kit/commands/* examples/*/*.sh examples/*/*.sbatch)
 
-.PHONY: help setup demo test test-fast test-fast-app test-fast-rest test-local-aws test-training test-cdk test-pure bench lint format clean
+.PHONY: help setup demo test test-fast test-fast-app test-fast-rest test-local-aws test-training test-cdk test-pure bench docs lint format clean
 
 help: ## Show this list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -72,6 +72,10 @@ test-pure: # Planning, commands, compliance of templates, what of training needs
 bench: setup ## Measure every claim and write docs/benchmarks.md.
 	@PYTHONPATH=.:constructs python -m tests.benchmarks.bench
 
+docs: setup ## Build the site into build/docs: offline, every link checked, warnings are errors.
+	@sphinx-build --quiet --fail-on-warning --fresh-env --doctree-dir build/doctrees --conf-dir docs . build/docs
+	@echo "build/docs/index.html"
+
 lint: setup ## ruff, mypy and ShellCheck.
 	ruff check .
 	ruff format --check .
@@ -83,4 +87,4 @@ format: setup ## Let ruff format and fix.
 	ruff check --fix .
 
 clean: ## Remove what setup and runs made.
-	rm -rf $(VENV) node_modules cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) node_modules cdk.out build .pytest_cache .mypy_cache .ruff_cache .hypothesis
