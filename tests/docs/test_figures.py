@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shlex
@@ -13,6 +14,8 @@ import pytest
 
 from training_storage.cli import main as command
 from training_storage.planning import StoragePlan, TrainingJob, plan_storage
+from training_storage.planning.catalog import lustre
+from training_storage.planning.catalog._data import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -128,3 +131,34 @@ def test_the_sizes_beside_the_chosen_one_cost_what_the_page_says(capsys: pytest.
     for row in found:
         words = f"{row.cells[0]} GiB at 1000: ${row.cells[1].removesuffix(' USD')}"
         assert words in explained, f"{row.place}: {words}"
+
+
+COSTS = [row for row in rows("costs.md") if row.cells[0].startswith("`--")]
+
+
+@pytest.mark.parametrize("row", COSTS, ids=places(COSTS))
+def test_each_plan_of_the_page_on_costs_costs_what_it_says(row: Row, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(["plan", *shlex.split(row.cells[0].strip("`")), "--json"]) == 0
+    cost = json.loads(capsys.readouterr().out)["cost"]
+    hour, run = cost["per_hour_usd"], cost["run_usd"]
+    printed = [
+        *(f"${hour[name]:,.2f}" for name in ("running", "nodes_at_zero", "parked")),
+        *(f"${run[name]:,.0f}" for name in ("storage", "idle_accelerators", "lost_work")),
+    ]
+    assert list(row.cells[1:]) == printed, row.place
+
+
+def test_the_page_on_operations_has_every_quota_of_the_catalog_with_its_default() -> None:
+    found = {row.cells[1]: row for row in rows("operations.md") if row.cells[1].startswith("L-")}
+    known = {row["code"]: row for row in load("quotas.toml").values() if isinstance(row, dict) and "code" in row}
+    assert found.keys() == known.keys()
+    for code, row in found.items():
+        assert row.cells[2] == f"{known[code]['limit']:,}", row.place
+
+
+def test_each_least_file_system_with_efa_that_the_page_of_questions_names_is_the_catalogs() -> None:
+    text = (DOCS / "faq.md").read_text(encoding="utf-8").replace("\n", " ")
+    found = re.findall(r"([\d,]+) GiB at (\d+)[,.]", text)
+    assert found == [("38,400", "125"), ("4,800", "1000")]
+    tiers = lustre.deployment_types()["PERSISTENT_2"].throughputs
+    assert [f"{tiers[int(throughput)].efa_increment_gib:,}" for _, throughput in found] == ["38,400", "4,800"]
