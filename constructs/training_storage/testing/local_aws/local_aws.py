@@ -16,13 +16,19 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 import boto3
 from botocore.config import Config
 
 from training_storage.testing.local_aws.server_settings import METRICS_AHEAD
+
+if TYPE_CHECKING:
+    from aws_cdk import App, Stack, Stage
+    from aws_cdk.cx_api import CloudAssembly
+
+    from training_storage.testing.deployment import Deployment
 
 ACCOUNT = "000000000000"
 _CREDENTIALS = {"aws_access_key_id": ACCOUNT, "aws_secret_access_key": "local"}
@@ -35,6 +41,10 @@ _HIGHEST_PORT = 65535
 
 class LocalAwsError(Exception):
     """The local AWS cannot be started or used; the message is one line that says why and what to do."""
+
+
+class LocalAwsMissingError(LocalAwsError):
+    """A package of the extra `local-aws` is not installed."""
 
 
 class LocalAws:
@@ -84,12 +94,12 @@ class LocalAws:
         Raises
         ------
         LocalAwsError
-            If ministack is missing, the port is taken or the server does not come up.
+            If ministack is missing (`LocalAwsMissingError`), the port is taken or the server does not come up.
         """
         for package in ("ministack", "cfnlint", "jsonschema"):
             if importlib.util.find_spec(package) is None:
                 message = f"the local AWS needs {package}: pip install 'training-storage[local-aws]'"
-                raise LocalAwsError(message)
+                raise LocalAwsMissingError(message)
         port = _free_port() if port is None else _checked_port(port)
         folder = Path(tempfile.mkdtemp(prefix=f"local-aws-{port}-"))
         log = (folder / "server.log").open("wb")
@@ -165,6 +175,41 @@ class LocalAws:
             endpoint_url=self.endpoint_url,
             config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 1}),
         )
+
+    def deploy(
+        self,
+        source: "App | Stage | Stack | CloudAssembly | os.PathLike[str] | str",
+        *,
+        parameters: Mapping[str, str] | None = None,
+        check: bool = True,
+        timeout_seconds: float = 300.0,
+    ) -> "Deployment":
+        """Deploy stacks with their assets, through the CloudFormation API and in this process.
+
+        Parameters
+        ----------
+        source
+            An app, a stage, one of their stacks (with those that it depends on), a cloud assembly or its folder.
+        parameters
+            Values of CloudFormation parameters by ``Name`` or ``Stack:Name``.
+        check
+            Raise if a stack does not end in ``CREATE_COMPLETE`` or ``UPDATE_COMPLETE``.
+        timeout_seconds
+            How long one stack may take.
+
+        Raises
+        ------
+        DeploymentError
+            Naming every resource that failed, with the reason.
+
+        Examples
+        --------
+        >>> with aws.deploy(stack) as deployment:  # doctest: +SKIP
+        ...     deployment.outputs()["BucketName"]
+        """
+        from training_storage.testing.deployment import deploy  # noqa: PLC0415 -- it imports this package's names
+
+        return deploy(source, aws=self, parameters=parameters, check=check, timeout_seconds=timeout_seconds)
 
     def environment(self, *, region_name: str | None = None) -> dict[str, str]:
         """Return this process's environment with the AWS settings of this server.
