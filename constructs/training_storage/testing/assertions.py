@@ -39,6 +39,7 @@ def assert_legal(template: Source, *, region: str | None = None) -> None:
     AssertionError
         Naming every finding.
     """
+    __tracebackhide__ = True  # pytest shows the line of the test
     found = [
         f"{logical_id}: {message}"
         for one in read_templates(template)
@@ -85,6 +86,7 @@ def assert_nothing_lost(before: Source, after: Source, *, accept: Collection[str
     NotComparedWarning
         For what could not be compared, such as a nested stack whose template is not at hand.
     """
+    __tracebackhide__ = True  # pytest shows the line of the test
     found = losses(read_template(before), read_template(after), accept=accept)
     if found:
         raise AssertionError("\n".join(found))

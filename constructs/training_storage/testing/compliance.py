@@ -69,6 +69,7 @@ def assert_compliant(scope: App | Stage | Stack, *, linter: bool | None = None, 
     AssertionError
         Naming every finding in one line, with its place and the way out.
     """
+    __tracebackhide__ = True  # pytest shows the line of the test
     found = compliance_findings(scope, linter=linter, ignore=ignore)
     if found:
         raise AssertionError("\n".join(str(finding) for finding in found))

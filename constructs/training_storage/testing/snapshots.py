@@ -55,6 +55,7 @@ def assert_matches_snapshot(
     AssertionError
         If there is no snapshot, if it differs, or if data would be lost; it names every difference.
     """
+    __tracebackhide__ = True  # pytest shows the line of the test
     template, file = read_template(source), Path(path)
     document = normalise(template)
     if os.environ.get(UPDATE_VARIABLE, "") == "1" if update is None else update:

@@ -57,6 +57,7 @@ class TemplateSnapshot:
         AssertionError
             If there is no snapshot, if it differs, or if data would be lost; it names every difference.
         """
+        __tracebackhide__ = True  # pytest shows the line of the test
         templates = read_templates(source)
         if not templates:
             raise AssertionError("source must hold a template, got: none")
