@@ -136,7 +136,7 @@ def test_each_rank_reads_with_more_than_one_process(example: Example) -> None:
     assert loader_processes(shards=SHARDS, ranks=RANKS, workers=settings.workers) >= 2
 
 
-LINES = re.search(r"```\n(pip .*?)```", (EXAMPLE / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+LINES = re.search(r"```sh\n(pip .*?)```", (EXAMPLE / "README.md").read_text(encoding="utf-8"), re.DOTALL)
 
 
 def rungs() -> list[str]:
