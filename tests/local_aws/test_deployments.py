@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -58,34 +57,8 @@ class Account:
         flags = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
         app = App(context={**flags, **context}, outdir=str(folder))
         build(app)
-        for stack in app.synth().stacks:
-            standing = stack.stack_name in self.stacks()
-            if standing and stack.stack_name == "TrainingDataLake":
-                continue
-            self._publish_assets(folder / f"{stack.id}.assets.json")
-            deploy = self._cloudformation.update_stack if standing else self._cloudformation.create_stack
-            deploy(
-                StackName=stack.stack_name,
-                TemplateURL=self._upload(stack.template),
-                Capabilities=["CAPABILITY_IAM"],
-            )
-            wait_until(lambda: not any(status.endswith("IN_PROGRESS") for status in self.stacks().values()))
-
-    def _upload(self, template: dict[str, Any]) -> str:
-        """Put a template where the CLI puts it: a request holds no more than 51,200 bytes of it."""
-        bucket, key = "cdk-hnb659fds-assets-000000000000-us-east-1", "template.json"
-        self.aws.client("s3").put_object(Bucket=bucket, Key=key, Body=json.dumps(template).encode())
-        return f"https://s3.us-east-1.amazonaws.com/{bucket}/{key}"
-
-    def _publish_assets(self, manifest: Path) -> None:
-        s3 = self.aws.client("s3")
-        for asset in json.loads(manifest.read_text(encoding="utf-8"))["files"].values():
-            source = manifest.parent / asset["source"]["path"]
-            if asset["source"]["packaging"] == "zip":
-                source = Path(shutil.make_archive(f"{source}-packed", "zip", source))
-            for destination in asset["destinations"].values():
-                bucket = destination["bucketName"].replace("${AWS::AccountId}", "000000000000")
-                s3.upload_file(str(source), bucket, destination["objectKey"])
+        # What becomes of a stack is the test's question.
+        self.aws.deploy(app, check=False)
 
     def destroy(self, name: str) -> str:
         """Delete a stack; return its status, or an empty text once it is gone."""

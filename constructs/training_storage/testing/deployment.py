@@ -260,7 +260,7 @@ class Deployment:
             client.delete_stack(StackName=one.name)
             self._settle(one, standing["StackId"])
             standing = None
-        values = _values(artifact, template, given, standing)
+        values = _values(artifact, template, given)
         if standing is not None and self._same(one, template, values, standing):
             return
         self._remember(one)
@@ -269,7 +269,7 @@ class Deployment:
             operation(
                 StackName=one.name,
                 **self._template(text, region=region),
-                Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in values.items()],
+                Parameters=_entries(template, values, standing),
                 Tags=[{"Key": key, "Value": value} for key, value in artifact.tags.items()],
                 Capabilities=_CAPABILITIES,
             )
@@ -392,20 +392,26 @@ def _require_known(given: Mapping[str, str], wanted: Sequence[StackArtifact]) ->
             raise ValueError(f"parameters must be those of the templates, got: {name!r}, which none declares")
 
 
-def _values(
-    artifact: StackArtifact,
-    template: Mapping[str, Any],
-    given: Mapping[str, str],
-    standing: Mapping[str, Any] | None,
-) -> dict[str, str]:
-    """Return the values of a stack's parameters: as given now, as the app states, as they stand."""
+def _values(artifact: StackArtifact, template: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of a stack's parameters that are stated: now, or by the app."""
+    known = dict(artifact.parameters)
     declared = template.get("Parameters", {})
-    known = {**_parameters(standing or {}), **artifact.parameters}
     for name in declared:
         for key in (name, f"{artifact.name}:{name}"):
             if key in given:
                 known[name] = given[key]
     return {name: str(known[name]) for name in declared if name in known}
+
+
+def _entries(
+    template: Mapping[str, Any], values: Mapping[str, str], standing: Mapping[str, Any] | None
+) -> list[dict[str, Any]]:
+    """Return the parameters of a request; what is not stated keeps its value, as with the CDK CLI."""
+    kept = _parameters(standing or {}).keys() & template.get("Parameters", {}).keys() - values.keys()
+    return [
+        *({"ParameterKey": name, "ParameterValue": value} for name, value in values.items()),
+        *({"ParameterKey": name, "UsePreviousValue": True} for name in sorted(kept)),
+    ]
 
 
 def _parameters(stack: Mapping[str, Any]) -> dict[str, str]:
