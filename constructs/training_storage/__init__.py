@@ -19,7 +19,15 @@ if TYPE_CHECKING:
     from training_storage.lustre_file_system import LustreFileSystem
     from training_storage.node_kit import NodeKit
     from training_storage.park import Park
-    from training_storage.planning import StoragePlan, TrainingJob, plan_storage
+    from training_storage.planning import (
+        InvalidJobError,
+        InvalidPlanError,
+        NoTierError,
+        PlanningError,
+        StoragePlan,
+        TrainingJob,
+        plan_storage,
+    )
     from training_storage.scheduled_release import ScheduledRelease
     from training_storage.storage import TrainingStorage
     from training_storage.storage_alarms import StorageAlarms
@@ -28,31 +36,38 @@ if TYPE_CHECKING:
     from training_storage.validation import ConstructError
     from training_storage.validation_plugin import StorageLegalityChecks
 
+    __version__: str
+
+_DISTRIBUTION = "training-storage"
 _MODULE_OF_NAME = {
+    "AwsPcsCluster": "gpu_cluster",
     "CheckpointArchive": "checkpoint_archive",
     "ConstructError": "validation",
     "DataLake": "data_lake",
     "DataLakeBase": "data_lake",
     "DataRepositoryAssociation": "data_repository_association",
     "DirectoryBucket": "directory_bucket",
-    "AwsPcsCluster": "gpu_cluster",
-    "HomeFileSystem": "gpu_cluster",
     "Ec2AutoScalingCluster": "gpu_cluster",
     "ExpressGate": "express_gate",
     "FinalExport": "final_export",
     "FolderLifecycle": "data_lake",
     "GpuCluster": "gpu_cluster",
+    "HomeFileSystem": "gpu_cluster",
     "ImportedDataLake": "data_lake",
+    "InvalidJobError": "planning",
+    "InvalidPlanError": "planning",
     "LustreFileSystem": "lustre_file_system",
+    "NoTierError": "planning",
     "NodeKit": "node_kit",
     "Park": "park",
+    "PlanningError": "planning",
     "ScheduledRelease": "scheduled_release",
     "StorageAlarms": "storage_alarms",
     "StorageContractParameter": "storage_contract",
+    "StorageLegalityChecks": "validation_plugin",
     "StoragePlan": "planning",
     "TrainingJob": "planning",
     "TrainingNetwork": "training_network",
-    "StorageLegalityChecks": "validation_plugin",
     "TrainingStorage": "storage",
     "plan_storage": "planning",
 }
@@ -72,9 +87,13 @@ __all__ = [
     "GpuCluster",
     "HomeFileSystem",
     "ImportedDataLake",
+    "InvalidJobError",
+    "InvalidPlanError",
     "LustreFileSystem",
+    "NoTierError",
     "NodeKit",
     "Park",
+    "PlanningError",
     "ScheduledRelease",
     "StorageAlarms",
     "StorageContractParameter",
@@ -88,6 +107,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        return _version()
     module = _MODULE_OF_NAME.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -95,4 +116,14 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, "__version__"])
+
+
+def _version() -> str:
+    """Return the installed version, which stands in pyproject.toml alone; a source tree on the path has none."""
+    from importlib import metadata  # noqa: PLC0415 -- takes longer to load than all of planning
+
+    try:
+        return metadata.version(_DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        return "0+not.installed"
