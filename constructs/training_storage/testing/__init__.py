@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from training_storage.testing.revisions import template_at
     from training_storage.testing.snapshots import assert_matches_snapshot
     from training_storage.testing.sources import Source
+    from training_storage.testing.template_snapshot import TemplateSnapshot
 
 _MODULE_OF_NAME = {
     "ComplianceFinding": "compliance",
@@ -29,6 +30,7 @@ _MODULE_OF_NAME = {
     "LocalAwsError": "local_aws",
     "NotComparedWarning": "assertions",
     "Source": "sources",
+    "TemplateSnapshot": "template_snapshot",
     "assert_compliant": "compliance",
     "assert_legal": "assertions",
     "assert_matches_snapshot": "snapshots",
@@ -49,6 +51,7 @@ __all__ = [
     "LocalAwsError",
     "NotComparedWarning",
     "Source",
+    "TemplateSnapshot",
     "assert_compliant",
     "assert_legal",
     "assert_matches_snapshot",

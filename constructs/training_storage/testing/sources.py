@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from aws_cdk.assertions import Template
     from aws_cdk.cx_api import CloudAssembly
 
-__all__ = ["Source", "SynthesizedTemplate", "read_template", "read_templates", "synthesized_folder"]
+__all__ = ["Source", "SynthesizedTemplate", "holds_several", "read_template", "read_templates", "synthesized_folder"]
 
 #: A parsed template, a `Template` of CDK's assertions, a stack, a stage or app, a cloud assembly, or the path of a
 #: template or of a folder that CDK wrote (``cdk.out``).
@@ -86,6 +86,18 @@ def read_templates(source: Source) -> tuple[SynthesizedTemplate, ...]:
         return (SynthesizedTemplate(label=path.name.split(".")[0], document=read_json(path), path=path),)
     stacks = [stack for stack in read_assembly(folder) if artifact_id in (None, stack.artifact_id)]
     return tuple(_read_stack(stack) for stack in stacks)
+
+
+def holds_several(source: Source) -> bool:
+    """Whether `source` is made to hold several templates, as an app is, even if today it holds one."""
+    if isinstance(source, (str, os.PathLike)):
+        return Path(source).is_dir()
+    if isinstance(source, Mapping):
+        return False
+    from aws_cdk import Stage  # noqa: PLC0415 -- whoever gets here has an object of CDK
+    from aws_cdk.cx_api import CloudAssembly  # noqa: PLC0415
+
+    return isinstance(source, (Stage, CloudAssembly))
 
 
 def synthesized_folder(source: Source) -> tuple[Path, str | None]:

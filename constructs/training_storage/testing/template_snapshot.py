@@ -11,7 +11,7 @@ from syrupy.extensions.json import JSONSnapshotExtension
 
 from training_storage.testing.normalisation import normalise
 from training_storage.testing.snapshots import lost_since, mismatch
-from training_storage.testing.sources import read_templates
+from training_storage.testing.sources import holds_several, read_templates
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -61,10 +61,11 @@ class TemplateSnapshot:
         templates = read_templates(source)
         if not templates:
             raise AssertionError("source must hold a template, got: none")
+        several = holds_several(source)
         found = [
             line
             for template in templates
-            for line in self._compare(template, name=_name(name, template, one=len(templates) == 1), accept=accept)
+            for line in self._compare(template, name=_name(name, template) if several else name, accept=accept)
         ]
         if found:
             raise AssertionError("\n".join(found))
@@ -82,10 +83,8 @@ class TemplateSnapshot:
         return [] if self._since is None else lost_since(self._since, file, template, accept=accept)
 
 
-def _name(name: str | None, template: SynthesizedTemplate, *, one: bool) -> str | None:
-    """Return the name of a snapshot; one of several is called as its stack."""
-    if one:
-        return name
+def _name(name: str | None, template: SynthesizedTemplate) -> str:
+    """Return the name of the snapshot of one stack of an app."""
     label = re.sub(r"[^\w.-]+", "-", template.label)
     return label if name is None else f"{name}-{label}"
 
