@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import shlex
 import sys
@@ -10,23 +11,19 @@ import tomllib
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-import botocore.session
 import pytest
-from botocore import xform_name
 from packaging.requirements import Requirement
 
+from tests.docs.programs import check
 from tests.examples.costs import table
 from tests.examples.example_apps import APPS, EXAMPLES, ROOT, example
-from training_storage.cli import _parse
+from training_storage.cli import main
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 _SCREEN_LINES, _SCREEN_COLUMNS = 60, 160
 _DISTRIBUTIONS = {"aws_cdk": "aws-cdk-lib", "constructs": "constructs", "training_storage": "training-storage"}
-#: Verbs of the CDK CLI in the READMEs, and their options.
-_CDK = {"bootstrap": set(), "deploy": {"--all"}, "destroy": set(), "synth": {"--quiet"}}
 
 
 def readme(name: str) -> str:
@@ -68,54 +65,34 @@ def test_its_costs_are_those_of_catalog_and_planner(name: str) -> None:
     assert not re.findall(r"\$\s?\d|\d USD|USD \d", text.replace(right, ""))
 
 
-def parse_ours(_name: str, arguments: list[str]) -> None:
-    assert callable(_parse(arguments).run)
-
-
-def parse_cdk(name: str, arguments: list[str]) -> None:
-    verb, *rest = arguments
-    options = {word for word in rest if word.startswith("-")}
-    stacks = {word for word in rest if not word.startswith("-")}
-    assert options <= _CDK[verb]
-    assert stacks <= set(example(name).templates)
-    assert stacks or options or verb == "bootstrap"
-
-
-def parse_aws(name: str, arguments: list[str]) -> None:
-    """Hold a command of the AWS CLI to the service's model: operation, parameters, and names of stacks."""
-    service, operation, *rest = arguments
-    model = botocore.session.get_session().get_service_model(service)
-    (found,) = [one for one in model.operation_names if xform_name(one, "-") == operation]
-    members = model.operation_model(found).input_shape.members
-    known = {xform_name(member, "-"): shape for member, shape in members.items()}
-    given = [word.removeprefix("--") for word in rest if word.startswith("--")]
-    for option in given:
-        switched_off = option.removeprefix("no-")
-        assert option in known or option == "query" or known[switched_off].type_name == "boolean", option
-    if "stack-name" in given:
-        stacks = {stack for app in APPS for stack in example(app).templates}
-        assert rest[rest.index("--stack-name") + 1] in stacks, name
-
-
-def parse_pip(_name: str, arguments: list[str]) -> None:
-    assert arguments == ["install", "-r", "requirements.txt"]
-
-
-PARSERS: dict[str, Callable[[str, list[str]], None]] = {
-    "training-storage": parse_ours,
-    "cdk": parse_cdk,
-    "aws": parse_aws,
-    "pip": parse_pip,
-}
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", APPS)
 def test_every_command_is_one_that_its_program_takes(name: str) -> None:
     found = commands(name)
     assert {"pip", "cdk"} <= {program for program, *_ in found}
-    for program, *arguments in found:
-        PARSERS[program](name, arguments)
+    for words in found:
+        check(words)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", APPS)
+def test_every_stack_that_a_command_names_is_one_of_an_example(name: str) -> None:
+    for program, *arguments in commands(name):
+        if program == "cdk":
+            assert {word for word in arguments[1:] if not word.startswith("-")} <= set(example(name).templates)
+        if "--stack-name" in arguments:
+            everywhere = {stack for app in APPS for stack in example(app).templates}
+            assert arguments[arguments.index("--stack-name") + 1] in everywhere
+
+
+def test_the_command_that_wrote_the_reviewed_plan_asks_for_the_same_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (command,) = [words for words in commands("three_jobs") if words[:2] == ["training-storage", "plan"]]
+    monkeypatch.chdir(tmp_path)
+    assert main(command[1:]) == 0
+    written = json.loads((tmp_path / "pretrain.json").read_text(encoding="utf-8"))
+    reviewed = json.loads((EXAMPLES / "three_jobs" / "pretrain.json").read_text(encoding="utf-8"))
+    assert written["job"] == reviewed["job"]
 
 
 @pytest.mark.parametrize("name", APPS)

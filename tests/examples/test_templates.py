@@ -216,3 +216,8 @@ def test_the_reviewed_plan_is_deployed_as_it_stands() -> None:
     system = example("three_jobs").one("Training-pretrain", "AWS::FSx::FileSystem")["Properties"]
     assert system["StorageCapacity"] == plan["storage_capacity_gib"]
     assert system["LustreConfiguration"]["PerUnitStorageThroughput"] == plan["per_unit_storage_throughput"]
+
+
+def test_the_readme_of_the_whole_says_when_it_ends() -> None:
+    days = module("pcs").TIME_TO_LIVE_HOURS // 24
+    assert f"after {days} days" in (ROOT / "examples" / "pcs" / "README.md").read_text(encoding="utf-8")
