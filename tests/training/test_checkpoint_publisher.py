@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -295,3 +298,26 @@ def test_ranks_publish_one_checkpoint_together_in_the_background(tmp_path: Path)
 def test_bad_options_are_named(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidJobError, match=message):
         CheckpointPublisher(PathPlace(tmp_path), local_path=tmp_path, **options)
+
+
+_SILENT = """
+import sys, time
+from training_storage.training.checkpoint_errors import DeadlineError
+from training_storage.training.checkpoint_path_place import PathPlace
+from training_storage.training.publish import publish
+
+for silent in ("prepare_writing", "read", "files", "create", "swap"):
+    made = type("Silent", (PathPlace,), {silent: lambda *_, **__: time.sleep(60)})
+    try:
+        publish(sys.argv[1], made(f"{sys.argv[2]}/{silent}"), timeout_seconds=0.3)
+    except DeadlineError as error:
+        print(error)
+"""
+
+
+def test_a_place_that_never_answers_holds_up_neither_the_call_nor_the_end_of_the_process(tmp_path: Path) -> None:
+    """SDKs give up after minutes, and Python waits at its end for the threads of its own pools."""
+    command = [sys.executable, "-c", _SILENT, saved(tmp_path, 10), tmp_path / "silent"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=40)
+    words = r"rank 0: .*/step-0000000010/.* was not published in time.*"
+    assert [bool(re.fullmatch(words, line)) for line in ended.stdout.splitlines()] == [True] * 5

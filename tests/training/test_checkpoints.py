@@ -196,9 +196,21 @@ def test_nothing_complete_and_everything_damaged_are_two_errors(place: Place, tm
         restore(place, tmp_path / "back")
     folder = saved(tmp_path, 100)
     publish(folder, place)
-    replace(place, f"{folder.name}/model.pt", bytes(3000))
-    with pytest.raises(DamagedError, match=r"every complete checkpoint .* is damaged.*model\.pt"):
+    # Of the same size, and cut: both were complete once, so nobody may start from the beginning unasked.
+    for damage in (bytes(3000), bytes(2999)):
+        replace(place, f"{folder.name}/model.pt", damage)
+        with pytest.raises(DamagedError, match=r"every complete checkpoint .* is damaged.*model\.pt"):
+            restore(place, tmp_path / "back")
+
+
+def test_no_older_checkpoint_is_taken_for_one_of_a_newer_version(place: Place, tmp_path: Path) -> None:
+    for step in (100, 200):
+        publish(saved(tmp_path, step), place)
+    replace(place, f"step-0000000200/{MARKER_NAME}", b'{"schema_version": 2, "anything": []}')
+    with pytest.raises(CheckpointError, match=r"step-0000000200 cannot be judged: .* schema_version 2.* newer one"):
         restore(place, tmp_path / "back")
+    assert restore(place, tmp_path / "back", name="step-0000000100").step == 100
+    assert [found.state for found in newest_first(place)] == [State.NEWER, State.COMPLETE]
 
 
 def test_files_that_are_there_and_true_are_not_read_again_and_others_are(place: Place, tmp_path: Path) -> None:
@@ -705,7 +717,7 @@ def test_ranks_publish_their_own_files_and_rank_0_finishes(place: Place, tmp_pat
 def test_rank_0_waits_for_the_others_and_names_who_is_missing(place: Place, tmp_path: Path) -> None:
     publish(saved(tmp_path / "1", 100, {"b": 5}), place, rank=1, ranks=4)
     with pytest.raises(DeadlineError, match=r"rank 0: .*step-0000000100/ .*no record of rank 2, 3 \(2 of 4 ranks\)"):
-        publish(saved(tmp_path / "0", 100, {"a": 5}), place, rank=0, ranks=4, timeout_seconds=0.3)
+        publish(saved(tmp_path / "0", 100, {"a": 5}), place, rank=0, ranks=4, timeout_seconds=2)
     assert place.read(f"step-0000000100/{MARKER_NAME}") is None
 
 

@@ -182,17 +182,17 @@ def test_throttled_writes_are_tried_again(bucket: str, training_aws: LocalAws, t
 def test_a_store_that_does_not_answer_ends_in_an_error_with_rank_and_key_in_bounded_time(
     bucket: str, training_aws: LocalAws, tmp_path: Path
 ) -> None:
-    with lesser.LesserStore.before(training_aws.endpoint_url, lesser.hangs(1.5, at="optimizer.pt")) as store:
+    with lesser.LesserStore.before(training_aws.endpoint_url, lesser.hangs(4, at="optimizer.pt")) as store:
         place = S3Place.open(
             f"s3://{bucket}/checkpoints/job/",
             endpoint=endpoint_of(url=store.url),
             capabilities=AWS,
-            request_timeout_seconds=1,
+            request_timeout_seconds=5,
         )
         started = time.monotonic()
         with pytest.raises(DeadlineError, match=r"rank 0: s3://.*/step-0000000010/optimizer\.pt was not published"):
-            publish(saved(tmp_path, 10), place, timeout_seconds=0.7)
-        assert time.monotonic() - started < 2
+            publish(saved(tmp_path, 10), place, timeout_seconds=2)
+        assert time.monotonic() - started < 3
     assert s3_place(bucket).read("latest.json") is None
 
 

@@ -49,6 +49,15 @@ def test_the_pointer_goes_forwards_only(tmp_path: Path) -> None:
     assert look(place, checkpoint_name(10)).state == State.COMPLETE
 
 
+def test_a_marker_whose_answer_was_lost_counts_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The SDK tries again, and hears that the name is taken: by itself."""
+    place = PathPlace(tmp_path)
+    create = place.create
+    monkeypatch.setattr(place, "create", lambda key, data: create(key, data) and create(key, data))
+    assert completed(place, 20)
+    assert pointed(place) == checkpoint_name(20)
+
+
 @pytest.mark.parametrize(
     ("files", "message"),
     [({**FILES, "__2_0.distcp": 5}, "__2_0.distcp is missing"), ({**FILES, "__1_0.distcp": 201}, "has 200 bytes")],
@@ -68,8 +77,10 @@ def test_nothing_is_completed_whose_files_are_not_there_whole(
 def test_a_folder_is_completed_once(tmp_path: Path) -> None:
     place = PathPlace(tmp_path)
     completed(place, 7)
+    (place.local_folder / checkpoint_name(7) / "more.distcp").write_bytes(b"more")
+    files = [CheckpointFile(path=path, bytes=size) for path, size in {**FILES, "more.distcp": 4}.items()]
     with pytest.raises(DifferentContentError, match="the folder's name was used before"):
-        completed(place, 7)
+        complete(place, checkpoint_name(7), step=7, files=files, timeout_seconds=5)
 
 
 def test_the_newest_of_all_places_comes_first_and_of_one_step_that_of_the_first_place(tmp_path: Path) -> None:

@@ -14,10 +14,17 @@ import pytest
 
 from tests.training.checkpoint_support import PART, saved
 from tests.training.train_tiny import lustre_contract
-from training_storage.checkpoint_format import DCP_METADATA_NAME, MARKER_NAME, POINTER_NAME, read_marker, read_pointer
+from training_storage.checkpoint_format import (
+    DCP_METADATA_NAME,
+    MARKER_NAME,
+    POINTER_NAME,
+    checkpoint_name,
+    read_marker,
+    read_pointer,
+)
 from training_storage.training import StorageContract
 from training_storage.training.checkpoint_attempt import Attempt
-from training_storage.training.checkpoint_errors import DamagedError, NoCheckpointError
+from training_storage.training.checkpoint_errors import CheckpointError, DamagedError, NoCheckpointError
 from training_storage.training.checkpoint_place import open_place
 from training_storage.training.checkpoint_scan import State, newest_first
 from training_storage.training.publish import publish
@@ -234,6 +241,35 @@ def test_after_damage_the_new_saves_stay_and_a_restart_loads_them(tmp_path: Path
     loaded = DcpCheckpoints(target, attempt=attempts[2]).load(state)
     assert loaded.name == attempts[1].folder_name(1030)
     assert [one.name for one in loaded.passed_over] == [attempts[0].folder_name(step) for step in (3000, 2000)]
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_a_checkpoint_that_was_cut_is_named_and_never_means_that_there_is_none(tmp_path: Path) -> None:
+    checkpoints = DcpCheckpoints(f"{tmp_path}/lustre/")
+    for step in (1, 2):
+        checkpoints.save(step, {"weights": torch.full((1000,), float(step))})
+    checkpoints.close()
+    for step in (2, 1):
+        (file,) = (tmp_path / "lustre" / checkpoint_name(step)).glob("*.distcp")
+        os.truncate(file, 100)
+        state = {"weights": torch.zeros(1000)}
+        if step == 1:
+            with pytest.raises(DamagedError, match=r"no complete checkpoint .* can be loaded: .* has 100 bytes"):
+                checkpoints.load(state)
+        else:
+            loaded = checkpoints.load(state, verify=False)
+            assert (loaded.step, [one.name for one in loaded.passed_over]) == (1, [checkpoint_name(2)])
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_a_checkpoint_of_a_newer_version_is_not_passed_over(tmp_path: Path) -> None:
+    checkpoints = DcpCheckpoints(f"{tmp_path}/lustre/")
+    for step in (1, 2):
+        checkpoints.save(step, {"step": step})
+    checkpoints.close()
+    (tmp_path / "lustre" / checkpoint_name(2) / MARKER_NAME).write_text('{"schema_version": 2}')
+    with pytest.raises(CheckpointError, match=r"step-0000000002 cannot be judged: .* schema_version 2"):
+        checkpoints.load({"step": 0})
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import collections
-import concurrent.futures
 import functools
 import hashlib
 import importlib
+import json
 import zlib
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from training_storage.checkpoint_format import (
     CHECKSUM_DIGITS,
     MARKER_NAME,
+    SCHEMA_VERSION,
     TRACKER_NAMES,
     CheckpointFile,
     CheckpointFormatError,
@@ -24,9 +25,11 @@ from training_storage.checkpoint_format import (
     step_of_name,
 )
 from training_storage.training.checkpoint_errors import CheckpointError, DamagedError
+from training_storage.training.daemon_threads import DaemonThreads
 from training_storage.training.publish_source import ALGORITHM, RECORDS_FOLDER
 
 if TYPE_CHECKING:
+    import concurrent.futures
     import datetime as dt
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -44,6 +47,8 @@ class State(StrEnum):
     INCOMPLETE = "incomplete"
     #: It has an end mark, and does not hold what that says.
     DAMAGED = "damaged"
+    #: Its marker is of a newer version of this package: nobody here can tell whether it is complete.
+    NEWER = "newer"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +127,15 @@ def look(place: Place, name: str, *, trackers: Mapping[str, str] | None = None) 
     except CheckpointFormatError as error:
         # An object's key may hold what no path should.
         why = str(error)
-    unfinished = State.INCOMPLETE if marker_text is None else State.DAMAGED
+    newer = _newer_version(marker_text)
+    if newer is not None:
+        why = (
+            f"its {MARKER_NAME} has schema_version {newer}, this version of training-storage reads {SCHEMA_VERSION}:"
+            " install a newer one"
+        )
+        unfinished = State.NEWER
+    else:
+        unfinished = State.INCOMPLETE if marker_text is None else State.DAMAGED
     return Found(
         name=name,
         step=marker.step if marker else step_of_name(name),
@@ -137,7 +150,7 @@ def look(place: Place, name: str, *, trackers: Mapping[str, str] | None = None) 
 
 def verify_stored(place: Place, found: Found, *, concurrency: int) -> str | None:
     """Read every byte of a complete checkpoint; return what is wrong with it, None if nothing is."""
-    with concurrent.futures.ThreadPoolExecutor(max_workers=concurrency) as pool:
+    with DaemonThreads(concurrency, name="verify-stored") as pool:
         for file in found.files:
             try:
                 for _ in read_file(place, f"{found.name}/{file.path}", file, pool=pool, ahead=concurrency):
@@ -242,6 +255,23 @@ def _marker(text: bytes | None) -> Marker | None:
         return None if text is None else read_marker(text)
     except CheckpointFormatError:
         return None
+
+
+def _newer_version(text: bytes | None) -> int | None:
+    """Return the version of a marker that a newer release of this package wrote; None for any other text."""
+    try:
+        document = json.loads(text or b"")
+    except (ValueError, RecursionError):
+        return None
+    version = document.get("schema_version") if isinstance(document, dict) else None
+    is_newer = isinstance(version, int) and not isinstance(version, bool) and version > SCHEMA_VERSION
+    return version if is_newer else None
+
+
+def refuse_newer(place: Place, found: Found) -> None:
+    """Raise for a checkpoint of a newer version: it may be whole, and an older one in its place would lose work."""
+    if found.state == State.NEWER:
+        raise CheckpointError(f"{place.uri}{found.name} cannot be judged: {found.why}, or name another checkpoint")
 
 
 def _without_checksums(stored: Mapping[str, FileState]) -> tuple[CheckpointFile, ...]:

@@ -8,10 +8,11 @@ Whoever is killed anywhere publishes the same folder again: what is there alread
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from training_storage.checkpoint_format import (
     MARKER_NAME,
@@ -39,8 +40,11 @@ if TYPE_CHECKING:
 
     from training_storage.training.publish_source import SourceFile
 
+T = TypeVar("T")
+
 TIMEOUT_SECONDS: Final = 1800.0
 CONCURRENCY: Final = 16
+_GRACE_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,8 +157,9 @@ def publish(
             place=place, folder=folder.name, rank=rank, concurrency=int(_positive(concurrency, "concurrency"))
         ),
     )
-    place.prepare_writing(largest_bytes=max((file.bytes for file in mine), default=0))
+    largest = max((file.bytes for file in mine), default=0)
     try:
+        run.within(lambda: place.prepare_writing(largest_bytes=largest), "")
         complete = run.publish(mine)
         moved = complete and run.move_pointer()
     finally:
@@ -189,7 +194,7 @@ class _Publishing:
 
     def publish(self, files: Sequence[SourceFile]) -> bool:
         """Publish files and, on rank 0, the marker; return whether the checkpoint is complete."""
-        finished = self._finished()
+        finished = self.within(self._finished, MARKER_NAME)
         if finished is not None:
             # Read the local files once more: a folder that only has the same name is another checkpoint.
             self.transfer.compare(files, finished, deadline=self.deadline)
@@ -197,27 +202,40 @@ class _Publishing:
         ordinary = [file for file in files if not is_end_mark(file.path)]
         done = self.transfer.run(ordinary, deadline=self.deadline)
         if self.ranks > 1:
-            record(self.place, self.name, rank=self.rank, ranks=self.ranks, step=self.step, files=done)
+            self.within(
+                lambda: record(self.place, self.name, rank=self.rank, ranks=self.ranks, step=self.step, files=done),
+                "record",
+            )
             if self.barrier is not None:
                 self.barrier()
             if self.rank:
                 return False
-            done = gather(self.place, self.name, ranks=self.ranks, step=self.step, deadline=self.deadline)
+            done = self.within(
+                lambda: gather(self.place, self.name, ranks=self.ranks, step=self.step, deadline=self.deadline),
+                "records of all ranks",
+                # It ends in time by itself, and then says who is missing.
+                grace_seconds=_GRACE_SECONDS,
+            )
         # A framework's end mark makes a folder complete by itself, so it goes up when every other file is there.
         last = self.transfer.run([file for file in files if is_end_mark(file.path)], deadline=self.deadline)
-        self._mark((*done, *last))
+        self.within(lambda: self._mark((*done, *last)), MARKER_NAME)
         return True
+
+    def within(self, call: Callable[[], T], what: str, *, grace_seconds: float = 0.0) -> T:
+        """Run what asks the place in another thread, and wait for it until the deadline."""
+        return self.transfer.within(call, f"{self.name}/{what}", deadline=self.deadline + grace_seconds)
 
     def move_pointer(self) -> bool:
         """Let the pointer name this checkpoint, unless it names a newer one."""
         new = Pointer(checkpoint=self.name, step=self.step)
+        text = new.to_json().encode()
         for pause in pauses():
-            current, version = read_latest(self.place)
+            current, version = self.within(lambda: read_latest(self.place), "")
             if current == new:
                 return True
             if not pointer_moves(current, new):
                 return False
-            if self.place.swap(POINTER_NAME, new.to_json().encode(), version=version):
+            if self.within(functools.partial(self.place.swap, POINTER_NAME, text, version=version), ""):
                 return True
             if time.monotonic() + pause > self.deadline:
                 break
@@ -259,7 +277,10 @@ def read_latest(place: Place) -> tuple[Pointer | None, str | None]:
     try:
         return read_pointer(found.data), found.version
     except CheckpointFormatError as error:
-        raise CheckpointError(f"{place.uri}{error}; restore does not need it: delete it, and publish again") from None
+        raise CheckpointError(
+            f"{place.uri}{error}. Restoring does not need it. If a newer version of training-storage writes here,"
+            " install that; else delete the file, and publish again"
+        ) from None
 
 
 def another_name(name: str) -> str:

@@ -7,7 +7,7 @@ import hashlib
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from training_storage.training.checkpoint_errors import (
     CheckpointError,
@@ -15,6 +15,7 @@ from training_storage.training.checkpoint_errors import (
     DifferentContentError,
     SourceChangedError,
 )
+from training_storage.training.daemon_threads import DaemonThreads
 from training_storage.training.publish_pauses import pauses
 from training_storage.training.publish_source import SourceParts
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from training_storage.checkpoint_format import CheckpointFile, Marker
     from training_storage.training.checkpoint_place import Place
     from training_storage.training.publish_source import SourceFile
+
+T = TypeVar("T")
 
 #: How soon threads that wait for memory notice that publishing has ended.
 _NOTICE_SECONDS: Final = 0.2
@@ -57,16 +60,32 @@ class Transfer:
         self._turn = threading.Semaphore(max(1, (os.cpu_count() or 1) // 2))
         self._ended = threading.Event()
         # Files are driven by threads of one pool and parts sent by those of another: neither waits for its own kind.
-        self._files = _pool("publish-file", concurrency)
-        self._requests = _pool("publish-part", concurrency)
+        self._files = DaemonThreads(concurrency, name="publish-file")
+        self._requests = DaemonThreads(concurrency, name="publish-part")
         self._lock = threading.Lock()
         self.already_there = 0
 
     def close(self) -> None:
-        """Let go of the threads; those in a request end with it."""
+        """Let go of the threads; those in a request end with it, or with the process."""
         self._ended.set()
         self._files.shutdown(wait=False, cancel_futures=True)
         self._requests.shutdown(wait=False, cancel_futures=True)
+
+    def within(self, call: Callable[[], T], what: str, *, deadline: float) -> T:
+        """Return what `call` returns; a place that does not answer until the `deadline` is an error that names `what`.
+
+        Raises
+        ------
+        DeadlineError
+            If time is over.
+        """
+        future = self._requests.submit(call)
+        done, _ = concurrent.futures.wait([future], timeout=max(0.0, deadline - time.monotonic()))
+        if not done:
+            raise DeadlineError(
+                f"rank {self._rank}: {self._place.uri}{what} was not published in time: the place does not answer"
+            )
+        return future.result()
 
     def run(self, files: Sequence[SourceFile], *, deadline: float) -> list[CheckpointFile]:
         """Publish files; return what the marker says of them.
@@ -80,7 +99,7 @@ class Transfer:
         """
         if not files:
             return []
-        there = self._place.files(self._folder)
+        there = self.within(lambda: self._place.files(self._folder), f"{self._folder}/", deadline=deadline)
 
         def one(file: SourceFile) -> CheckpointFile:
             return self._keep(file) if file.path in there else self._send(file)
@@ -215,7 +234,3 @@ class Transfer:
     def _count(self) -> None:
         with self._lock:
             self.already_there += 1
-
-
-def _pool(name: str, threads: int) -> concurrent.futures.ThreadPoolExecutor:
-    return concurrent.futures.ThreadPoolExecutor(max_workers=threads, thread_name_prefix=name)

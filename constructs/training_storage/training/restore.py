@@ -7,7 +7,6 @@ is passed over for the next older one, and the result says so.
 from __future__ import annotations
 
 import collections.abc
-import concurrent.futures
 import contextlib
 import fnmatch
 import hashlib
@@ -23,9 +22,11 @@ from training_storage.planning.errors import InvalidJobError
 from training_storage.training.checkpoint_errors import DamagedError, FileSystemError, NoCheckpointError
 from training_storage.training.checkpoint_path_place import DRAFT_PREFIX, PathPlace, locked
 from training_storage.training.checkpoint_place import Place, open_place
-from training_storage.training.checkpoint_scan import Found, State, look, newest_first, read_file
+from training_storage.training.checkpoint_scan import Found, State, look, newest_first, read_file, refuse_newer
+from training_storage.training.daemon_threads import DaemonThreads
 
 if TYPE_CHECKING:
+    import concurrent.futures
     from collections.abc import Iterator, Sequence
 
     from training_storage.checkpoint_format import CheckpointFile
@@ -116,7 +117,8 @@ def restore(
     DamagedError
         If all complete ones are damaged.
     CheckpointError
-        If a place cannot be read. No older checkpoint is taken for that: work would be lost.
+        If a place cannot be read, or the newest is of a newer version of this package. No older checkpoint is taken for
+        that: work would be lost.
     InvalidJobError
         For arguments that are not allowed.
     """
@@ -126,11 +128,15 @@ def restore(
         raise InvalidJobError("restore needs at least one place, got: none")
     if into is None and any(place.local_folder is None for place in places):
         raise InvalidJobError("into must name a local folder where a source is an object store, got: none")
+    if concurrency < 1:
+        raise InvalidJobError(f"concurrency must be at least 1, got: {concurrency}")
     passed: list[PassedOver] = []
     damaged = False
     for place, found in _candidates(places, name):
+        refuse_newer(place, found)
         if found.state != State.COMPLETE:
             passed.append(PassedOver(place=place.uri, name=found.name, why=found.why or ""))
+            damaged = damaged or found.state == State.DAMAGED
             continue
         wanted = _wanted(found, files, place)
         try:
@@ -218,7 +224,7 @@ def _fetch(
     into: str | os.PathLike[str] | None,
     concurrency: int,
 ) -> tuple[Path, int]:
-    with concurrent.futures.ThreadPoolExecutor(concurrency, thread_name_prefix="restore") as pool:
+    with DaemonThreads(concurrency, name="restore") as pool:
         if into is None:
             folder = (place.local_folder or Path()) / found.name
             for file in wanted:

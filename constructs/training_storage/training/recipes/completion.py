@@ -73,11 +73,17 @@ def complete(place: Place, name: str, *, step: int, files: Sequence[CheckpointFi
     why = incompleteness(name=name, files=stored, marker=text)
     if why is not None:
         raise DamagedError(f"{place.uri}{name}: {why}")
-    if not place.create(f"{name}/{MARKER_NAME}", text):
+    if not place.create(f"{name}/{MARKER_NAME}", text) and not _is_there(place, f"{name}/{MARKER_NAME}", text):
         raise DifferentContentError(
             f"{place.uri}{name}/{MARKER_NAME} exists: the folder's name was used before; give each attempt its own"
         )
     return _move_pointer(place, Pointer(checkpoint=name, step=step), timeout_seconds=timeout_seconds)
+
+
+def _is_there(place: Place, key: str, text: bytes) -> bool:
+    """Whether a file that could not be created is the same: its write went through, and only the answer was lost."""
+    found = place.read(key)
+    return found is not None and found.data == text
 
 
 def remove_older(
@@ -168,8 +174,8 @@ def _move_pointer(place: Place, new: Pointer, *, timeout_seconds: float) -> bool
     )
 
 
-def newest_complete(places: Sequence[Place]) -> Iterator[tuple[Place, Found]]:
-    """Yield the complete checkpoints of places, the highest step first; of one step in the order of the places.
+def newest_of_all(places: Sequence[Place]) -> Iterator[tuple[Place, Found]]:
+    """Yield the checkpoints of places, complete or not, the highest step first; of one step in the order of the places.
 
     Each is looked into when its turn comes.
 
@@ -179,9 +185,14 @@ def newest_complete(places: Sequence[Place]) -> Iterator[tuple[Place, Found]]:
         If a place cannot be read. No older checkpoint is taken for that: work would be lost.
     """
     yield from heapq.merge(
-        *map(_complete_ones, places), key=lambda one: -1 if one[1].step is None else one[1].step, reverse=True
+        *map(_all_of, places), key=lambda one: -1 if one[1].step is None else one[1].step, reverse=True
     )
 
 
-def _complete_ones(place: Place) -> Iterator[tuple[Place, Found]]:
-    return ((place, found) for found in newest_first(place) if found.state == State.COMPLETE)
+def newest_complete(places: Sequence[Place]) -> Iterator[tuple[Place, Found]]:
+    """Yield what `newest_of_all` does without what is not complete."""
+    return ((place, found) for place, found in newest_of_all(places) if found.state == State.COMPLETE)
+
+
+def _all_of(place: Place) -> Iterator[tuple[Place, Found]]:
+    return ((place, found) for found in newest_first(place))

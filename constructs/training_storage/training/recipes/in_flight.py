@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from training_storage.training.checkpoint_errors import CheckpointError, DeadlineError
+from training_storage.training.daemon_threads import DaemonThreads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +36,7 @@ class InFlight(Generic[T]):
 
     def __init__(self, *, rank: int, timeout_seconds: float) -> None:
         self._rank, self._timeout_seconds = rank, timeout_seconds
-        self._pool = concurrent.futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
+        self._pool = DaemonThreads(1, name="checkpoint")
         self._running: _Running[T] | None = None
 
     def start(self, call: Callable[[], T], *, what: str) -> None:

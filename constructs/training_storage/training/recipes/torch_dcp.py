@@ -22,9 +22,9 @@ from training_storage.planning.units import MIB
 from training_storage.training.checkpoint_attempt import Attempt
 from training_storage.training.checkpoint_errors import CheckpointError, DamagedError, NoCheckpointError
 from training_storage.training.checkpoint_place import open_place
-from training_storage.training.checkpoint_scan import verify_stored
+from training_storage.training.checkpoint_scan import State, refuse_newer, verify_stored
 from training_storage.training.endpoint import endpoint_of
-from training_storage.training.recipes.completion import complete, newest_complete, remove_older
+from training_storage.training.recipes.completion import complete, newest_of_all, remove_older
 from training_storage.training.recipes.in_flight import InFlight
 from training_storage.training.restore import PassedOver
 
@@ -276,7 +276,7 @@ class DcpCheckpoints:
         DamagedError
             If all complete ones are damaged.
         CheckpointError
-            If a place cannot be read.
+            If a place cannot be read, or the newest checkpoint is of a newer version of this package.
         """
         started = time.monotonic()
         chosen, passed = self._choose(verify=verify)
@@ -365,7 +365,12 @@ class DcpCheckpoints:
 
     def _choose(self, *, verify: bool) -> tuple[tuple[int, str, int | None], tuple[PassedOver, ...]]:
         """Return the index of the place, name and step of what is to be loaded: the same on all ranks."""
-        candidates = newest_complete(self._sources) if self._rank == 0 else iter(())
+        # Folders without an end mark are what killed saves leave: nobody need hear of them.
+        candidates = (
+            (place, found)
+            for place, found in (newest_of_all(self._sources) if self._rank == 0 else ())
+            if found.state != State.INCOMPLETE
+        )
         passed: list[PassedOver] = []
 
         def following() -> tuple[int, Found] | None:
@@ -392,6 +397,9 @@ class DcpCheckpoints:
 
     def _damage(self, place: Place, found: Found, *, verify: bool) -> str | None:
         """Return what is wrong with this rank's share of the files."""
+        refuse_newer(place, found)
+        if found.state != State.COMPLETE:
+            return found.why or f"it is {found.state}"
         if not any(file.path == DCP_METADATA_NAME for file in found.files):
             return f"{found.name} holds no {DCP_METADATA_NAME}: torch's distributed checkpoint did not save it"
         if not verify:
