@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import syrupy
+
+# Here, because pytester moves HOME, where jsii unpacks CDK once for all sessions.
+from aws_cdk import App, Environment, NestedStack, Stack
+from aws_cdk import aws_fsx as fsx
+from aws_cdk import aws_lambda as lambda_
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from aws_cdk import App
 
 HASH = "0e2e63ac9ca14fedbaf3dcbbe0560b578106e3ebd8bf6d453d51f47e12eff480"
 
@@ -31,8 +35,6 @@ LUSTRE: dict[str, Any] = {
 @pytest.fixture(autouse=True)
 def _syrupy_of_this_session() -> Iterator[None]:
     """Syrupy keeps its session in a global, which a session within a test replaces."""
-    import syrupy  # noqa: PLC0415 -- the plugin is loaded anyway
-
     outer = syrupy._syrupy
     yield
     syrupy._syrupy = outer
@@ -49,10 +51,6 @@ def asset(tmp_path: Path) -> Path:
 
 def nested_app(folder: Path, asset: Path, *, capacity: int = 4800) -> App:
     """An app whose stack has a function with a version, and a nested stack with a file system."""
-    from aws_cdk import App, Environment, NestedStack, Stack  # noqa: PLC0415 -- pure tests load no CDK
-    from aws_cdk import aws_fsx as fsx  # noqa: PLC0415
-    from aws_cdk import aws_lambda as lambda_  # noqa: PLC0415
-
     app = App(outdir=str(folder))
     stack = Stack(app, "Job", env=Environment(region="us-east-1"))
     function = lambda_.Function(
