@@ -13,10 +13,15 @@ if TYPE_CHECKING:
     from training_storage.data_lake import DataLake, DataLakeBase, FolderLifecycle, ImportedDataLake
     from training_storage.data_repository_association import DataRepositoryAssociation
     from training_storage.directory_bucket import DirectoryBucket
+    from training_storage.directory_bucket_base import DirectoryBucketBase
     from training_storage.express_gate import ExpressGate
     from training_storage.final_export import FinalExport
+    from training_storage.fsx_key_access import allow_file_systems_to_use_key
     from training_storage.gpu_cluster import AwsPcsCluster, Ec2AutoScalingCluster, GpuCluster, HomeFileSystem
+    from training_storage.imported_directory_bucket import ImportedDirectoryBucket
+    from training_storage.imported_lustre_file_system import ImportedLustreFileSystem
     from training_storage.lustre_file_system import LustreFileSystem
+    from training_storage.lustre_file_system_base import LustreFileSystemBase
     from training_storage.node_kit import NodeKit
     from training_storage.park import Park
     from training_storage.planning import (
@@ -47,6 +52,7 @@ _MODULE_OF_NAME = {
     "DataLakeBase": "data_lake",
     "DataRepositoryAssociation": "data_repository_association",
     "DirectoryBucket": "directory_bucket",
+    "DirectoryBucketBase": "directory_bucket_base",
     "Ec2AutoScalingCluster": "gpu_cluster",
     "ExpressGate": "express_gate",
     "FinalExport": "final_export",
@@ -54,9 +60,12 @@ _MODULE_OF_NAME = {
     "GpuCluster": "gpu_cluster",
     "HomeFileSystem": "gpu_cluster",
     "ImportedDataLake": "data_lake",
+    "ImportedDirectoryBucket": "imported_directory_bucket",
+    "ImportedLustreFileSystem": "imported_lustre_file_system",
     "InvalidJobError": "planning",
     "InvalidPlanError": "planning",
     "LustreFileSystem": "lustre_file_system",
+    "LustreFileSystemBase": "lustre_file_system_base",
     "NoTierError": "planning",
     "NodeKit": "node_kit",
     "Park": "park",
@@ -69,6 +78,7 @@ _MODULE_OF_NAME = {
     "TrainingJob": "planning",
     "TrainingNetwork": "training_network",
     "TrainingStorage": "storage",
+    "allow_file_systems_to_use_key": "fsx_key_access",
     "plan_storage": "planning",
 }
 
@@ -80,6 +90,7 @@ __all__ = [
     "DataLakeBase",
     "DataRepositoryAssociation",
     "DirectoryBucket",
+    "DirectoryBucketBase",
     "Ec2AutoScalingCluster",
     "ExpressGate",
     "FinalExport",
@@ -87,9 +98,12 @@ __all__ = [
     "GpuCluster",
     "HomeFileSystem",
     "ImportedDataLake",
+    "ImportedDirectoryBucket",
+    "ImportedLustreFileSystem",
     "InvalidJobError",
     "InvalidPlanError",
     "LustreFileSystem",
+    "LustreFileSystemBase",
     "NoTierError",
     "NodeKit",
     "Park",
@@ -102,6 +116,7 @@ __all__ = [
     "TrainingJob",
     "TrainingNetwork",
     "TrainingStorage",
+    "allow_file_systems_to_use_key",
     "plan_storage",
 ]
 

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from aws_cdk import CfnDeletionPolicy
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3express as s3express
-from constructs import Construct
 
+from training_storage.directory_bucket_base import DirectoryBucketBase
 from training_storage.planning import legality
 from training_storage.planning.catalog.limits import express_naming
-from training_storage.validation import is_token, known, refuse, region_of, say_unchecked
+from training_storage.validation import (
+    claim_name,
+    is_token,
+    known,
+    refuse,
+    region_of,
+    require_same_region,
+    say_unchecked,
+)
+
+if TYPE_CHECKING:
+    from constructs import Construct
 
 __all__ = ["DirectoryBucket"]
 
 _INCOMPLETE_UPLOAD_DAYS = 1
 
 
-class DirectoryBucket(Construct):
+class DirectoryBucket(DirectoryBucketBase):
     """A directory bucket in one zone, encrypted, TLS only, whose objects can expire.
 
     Parameters
@@ -38,11 +51,16 @@ class DirectoryBucket(Construct):
     ----------
     bucket_name, bucket_arn
         Known at deployment.
+    zone_id, encryption_key
+        As given.
+    policy, policy_document
+        The bucket's policy, and what stands in it; `add_to_resource_policy` adds to it.
 
     Raises
     ------
     ConstructError
-        For a zone name, or a bucket name that S3 Express would refuse.
+        For a zone name, a bucket name that S3 Express would refuse or that another directory bucket of the app has, or
+        a key of another Region.
     """
 
     def __init__(
@@ -68,11 +86,20 @@ class DirectoryBucket(Construct):
             region=region_of(scope),
         )
         refuse(legality.check_directory_bucket(spec))
+        require_same_region(scope, encryption_key, what="encryption_key")
+        if base_name is not None:
+            claim_name(
+                scope,
+                id,
+                name=_full_name(base_name, zone_id),
+                what="base_name",
+                way_out="leave it out, and CloudFormation makes a name",
+            )
         super().__init__(scope, id)
         # A key is always a token, and nothing about it is checked.
         say_unchecked(self, (name for name in spec.unknown_fields() if name != "kms_key"))
-        self.zone_id = zone_id
-        self._encryption_key = encryption_key
+        self.zone_id: str = zone_id
+        self.encryption_key: kms.IKey | None = encryption_key
 
         self._resource = s3express.CfnDirectoryBucket(
             self,
@@ -90,8 +117,9 @@ class DirectoryBucket(Construct):
         self._resource.cfn_options.update_replace_policy = CfnDeletionPolicy.RETAIN
         self.bucket_name: str = self._resource.ref
         self.bucket_arn: str = self._resource.attr_arn
-        self._policy = s3express.CfnBucketPolicy(
-            self, "Policy", bucket=self.bucket_name, policy_document=self._policy_document()
+        self.policy_document: iam.PolicyDocument = self._policy_document()
+        self.policy = s3express.CfnBucketPolicy(
+            self, "Policy", bucket=self.bucket_name, policy_document=self.policy_document
         )
 
     @property
@@ -99,28 +127,12 @@ class DirectoryBucket(Construct):
         """The L1 resource."""
         return self._resource
 
-    def grant_read(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Let `grantee` open read-only sessions (policies of directory buckets work on the bucket, not on objects)."""
-        return self._grant(grantee, key_actions=["kms:Decrypt"], session_mode="ReadOnly")
+    def add_to_resource_policy(self, statement: iam.PolicyStatement) -> None:
+        """Add a statement to the bucket's policy, such as one that keeps callers to a VPC endpoint.
 
-    def grant_read_write(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Let `grantee` open read-write sessions."""
-        return self._grant(grantee, key_actions=["kms:Decrypt", "kms:GenerateDataKey"], session_mode=None)
-
-    def _grant(self, grantee: iam.IGrantable, *, key_actions: list[str], session_mode: str | None) -> iam.Grant:
-        session = iam.Grant.add_to_principal(
-            grantee=grantee,
-            actions=["s3express:CreateSession"],
-            resource_arns=[self.bucket_arn],
-            conditions={"StringEquals": {"s3express:SessionMode": session_mode}} if session_mode else None,
-        )
-        if self._encryption_key is None:
-            return session
-        return session.combine(
-            iam.Grant.add_to_principal(
-                grantee=grantee, actions=key_actions, resource_arns=[self._encryption_key.key_arn]
-            )
-        )
+        Policies of directory buckets work on the bucket, never on its objects, and know `s3express:` actions only.
+        """
+        self.policy_document.add_statements(statement)
 
     def _policy_document(self) -> iam.PolicyDocument:
         return iam.PolicyDocument(

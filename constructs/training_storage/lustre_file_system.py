@@ -5,23 +5,30 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from aws_cdk import ArnFormat, CfnDeletionPolicy, CfnTag, RemovalPolicy, Stack
+from aws_cdk import Annotations, ArnFormat, CfnDeletionPolicy, CfnTag, RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_fsx as fsx
-from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
-from constructs import Construct
 
-from training_storage.acknowledgements import acknowledge_wildcards
-from training_storage.operations.lustre_state import JOB_TAG
+from training_storage.deletion_policy import keep_forever
+from training_storage.lustre_file_system_base import LustreFileSystemBase
 from training_storage.planning import catalog, legality
 from training_storage.planning.catalog.limits import lustre_limits
-from training_storage.security_group_rules import SecurityGroupRules
-from training_storage.validation import is_token, known, refuse, region_of, require_one_of, say_unchecked
+from training_storage.security_group_rules import SecurityGroupRules, rules_description
+from training_storage.validation import (
+    ConstructError,
+    is_token,
+    known,
+    refuse,
+    region_of,
+    require_one_of,
+    require_same_region,
+    say_unchecked,
+)
 
 if TYPE_CHECKING:
     from aws_cdk import aws_kms as kms
-    from constructs import IDependable
+    from constructs import Construct, IDependable
 
     from training_storage.data_repository_association import DataRepositoryAssociation
 
@@ -29,16 +36,18 @@ __all__ = ["LustreFileSystem"]
 
 _LOG_GROUP_PREFIX = "/aws/fsx/"  # FSx accepts no other destination (CreateFileSystem, LustreLogCreateConfiguration).
 _TIERING = "INTELLIGENT_TIERING"
+_SCRATCH = "SCRATCH_2"
 _SERVERS = "FSx for Lustre file servers"
+_CLIENTS = "FSx for Lustre clients"
 
 
-class LustreFileSystem(Construct):
+class LustreFileSystem(LustreFileSystemBase):
     """A file system in one subnet; by default PERSISTENT_2 on SSD with metadata configuration, logs and encryption.
 
-    It owns two security groups: its own, and a client group that every node attaches. The rules between them go by
-    group id both ways, and the file system waits for every one of them. CloudFormation never deletes the file system
-    or its links once they stand (docs/decisions/0002): both are retained, whatever becomes of the stack. `FinalExport`
-    deletes them, after their data is in the lake.
+    It has two security groups: its own, and a client group that every node attaches; each is made here unless one is
+    given. The rules between them go by group id both ways, and the file system waits for every one of them.
+    CloudFormation never deletes the file system or its links once they stand (docs/decisions/0002): both are retained,
+    whatever becomes of the stack. `FinalExport` deletes them, after their data is in the lake.
 
     Parameters
     ----------
@@ -67,9 +76,10 @@ class LustreFileSystem(Construct):
     drive_cache_type
         READ adds an SSD cache of 20 % to HDD, NONE adds none; only for HDD.
     metadata_iops
-        Provisioned metadata IOPS; None lets FSx choose by capacity (AUTOMATIC), on INTELLIGENT_TIERING 6,000. The
-        metadata configuration is always written for PERSISTENT_2, because it cannot be added to a file system that was
-        made without one.
+        Provisioned metadata IOPS; None lets FSx choose by capacity (AUTOMATIC), on INTELLIGENT_TIERING 6,000.
+    metadata_configuration
+        Write a metadata configuration for PERSISTENT_2, because FSx cannot add it later. False only for a file system
+        that stands without one, such as one that CDK's `fsx.LustreFileSystem` made.
     efa_enabled
         Elastic Fabric Adapter and GPUDirect Storage; only at creation.
     data_compression
@@ -82,16 +92,35 @@ class LustreFileSystem(Construct):
         Destination of the logs, named /aws/fsx/…; one is made if none is given.
     weekly_maintenance_start_time
         d:HH:MM in UTC with d from 1 (Monday) to 7; FSx chooses if none is given.
+    automatic_backup_retention_days
+        0 to 90; 0 makes no backups, and takes away those that FSx made by itself. Linked file systems and SCRATCH_2
+        have none: their durable copy is the lake.
     file_system_type_version
-        Lustre version; 2.15 is the only one with metadata configuration and EFA. China has 2.12 at most.
+        Lustre version; 2.15 is the only one with metadata configuration and EFA. China has 2.12 at most. None leaves
+        it to FSx, as it was for a file system that stands without one in its template.
+    security_group
+        Group of the file servers, instead of one made here.
+    client_security_group
+        Group that clients attach, instead of one made here; it may be the group of the servers.
+    manage_security_group_rules
+        Write the rules between the two groups. False leaves the caller's groups as they are: before the file system is
+        made they must let the Lustre ports (with EFA everything) through in both directions, by group id.
+    keep_l2_security_group
+        Keep the group that CDK's `fsx.LustreFileSystem` of the same id made in this place, with its logical id,
+        description and rules: another group would replace the file system.
     replacement_protection
         Let an update that would replace the file system fail and roll back, instead of leaving the old one behind and
-        mounting an empty new one (docs/decisions/0008). It gives the servers' security group a fixed name.
+        mounting an empty new one (docs/decisions/0008). It gives a security group made here a fixed name: that of the
+        servers, else that of the clients; with both groups of the caller there is no such protection.
 
     Attributes
     ----------
     security_group, client_security_group
         The file system's group, and the group that clients attach.
+    security_group_rules
+        The rules between them; None if they are the caller's.
+    log_group
+        Where the logs go; None if they are off.
     file_system_id, dns_name, mount_name, resource_arn
         Known at deployment.
     links
@@ -102,7 +131,7 @@ class LustreFileSystem(Construct):
     Raises
     ------
     ConstructError
-        For a configuration that FSx would refuse.
+        For a configuration that FSx would refuse, or something of the caller in another Region.
     """
 
     def __init__(
@@ -121,13 +150,19 @@ class LustreFileSystem(Construct):
         read_cache_gib: int | None = None,
         drive_cache_type: str | None = None,
         metadata_iops: int | None = None,
+        metadata_configuration: bool = True,
         efa_enabled: bool = False,
         data_compression: str = "LZ4",
         encryption_key: kms.IKey | None = None,
         log_level: str = "WARN_ERROR",
         log_group: logs.ILogGroup | None = None,
         weekly_maintenance_start_time: str | None = None,
-        file_system_type_version: str = "2.15",
+        automatic_backup_retention_days: int = 0,
+        file_system_type_version: str | None = "2.15",
+        security_group: ec2.ISecurityGroup | None = None,
+        client_security_group: ec2.ISecurityGroup | None = None,
+        manage_security_group_rules: bool = True,
+        keep_l2_security_group: bool = False,
         replacement_protection: bool = True,
     ) -> None:
         require_one_of(
@@ -136,9 +171,32 @@ class LustreFileSystem(Construct):
             what="deployment_type",
             way_out="SCRATCH_1 cannot be linked and is not made here",
         )
-        second = deployment_type == "PERSISTENT_2"
+        if metadata_iops is not None and not metadata_configuration:
+            raise ConstructError(
+                f"metadata_iops must be left out with metadata_configuration=False, got: {metadata_iops!r}; FSx cannot"
+                " add a metadata configuration to a file system"
+            )
+        _require_groups(security_group, manage=manage_security_group_rules, keep_l2=keep_l2_security_group)
+        for what, given in (
+            ("vpc", vpc),
+            ("subnet", subnet),
+            ("encryption_key", encryption_key),
+            ("log_group", log_group),
+            ("security_group", security_group),
+            ("client_security_group", client_security_group),
+        ):
+            require_same_region(scope, given, what=what)
+        # A type that is known only at deployment is taken for the default one.
+        second = is_token(deployment_type) or deployment_type == "PERSISTENT_2"
+        # Scratch has no backups at all, and does not take the property.
+        backup_days = automatic_backup_retention_days
+        backups = (
+            None if backup_days == 0 and (is_token(deployment_type) or deployment_type == _SCRATCH) else backup_days
+        )
         tiering = storage_type == _TIERING
-        metadata = _metadata(metadata_iops, tiering=tiering) if second or metadata_iops is not None else None
+        metadata = None
+        if metadata_iops is not None or (second and metadata_configuration):
+            metadata = _metadata(metadata_iops, tiering=tiering)
         cache = _read_cache(read_cache_gib) if tiering or read_cache_gib is not None else None
         spec = legality.FileSystem(
             deployment_type=known(deployment_type),
@@ -156,6 +214,7 @@ class LustreFileSystem(Construct):
             logging=legality.Logging(level=known(log_level), group=_group_name(log_group)),
             data_compression=known(data_compression),
             weekly_maintenance_start_time=known(weekly_maintenance_start_time),
+            backup_retention_days=known(backups),
             subnets=1,
             region=region_of(scope),
         )
@@ -165,44 +224,36 @@ class LustreFileSystem(Construct):
         self._gated = False
         self.vpc: ec2.IVpc = vpc
         self.subnet: ec2.ISubnet = subnet
-        #: The file system as the rules see it; links are checked against it.
         self.spec: legality.FileSystem = spec
         say_unchecked(self, spec.unknown_fields())
 
-        self.security_group = ec2.SecurityGroup(
-            self,
-            "SecurityGroup",
-            vpc=vpc,
-            allow_all_outbound=False,
-            # CloudFormation refuses to replace a resource that has a name of its own, and a group's description cannot
-            # change without replacement. So the description holds what replaces the file system: the group is updated
-            # before the file system, and a change stops there.
-            security_group_name=self._unique_name() if replacement_protection else None,
-            description=_servers_description(
-                deployment_type,
-                f"Lustre {file_system_type_version}",
-                f"{per_unit_storage_throughput or 'default'} MB/s per TiB",
-                *([f"drive cache {drive_cache_type}"] if drive_cache_type else []),
-                subnet.subnet_id,
-                encryption_key.key_arn if encryption_key else "aws/fsx",
+        identity = _identity(
+            deployment_type,
+            f"Lustre {file_system_type_version or 'by default'}",
+            "" if is_token(per_unit_storage_throughput) else f"{per_unit_storage_throughput or 'default'} MB/s per TiB",
+            f"drive cache {drive_cache_type}" if drive_cache_type else "",
+            subnet.subnet_id,
+            encryption_key.key_arn if encryption_key else "aws/fsx",
+        )
+        own = security_group or (self._l2_security_group() if keep_l2_security_group else None)
+        # CloudFormation refuses to replace a resource that has a name of its own, and a group's description cannot
+        # change without replacement. So the description holds what replaces the file system: the group is updated
+        # before the file system, and a change stops there.
+        self.security_group = own or self._make_security_group(
+            "SecurityGroup", _SERVERS, identity if replacement_protection else "", suffix=""
+        )
+        self.client_security_group = client_security_group or self._make_security_group(
+            "ClientSecurityGroup", _CLIENTS, identity if replacement_protection and own else "", suffix="/clients"
+        )
+        if replacement_protection and own and client_security_group:
+            Annotations.of(self).add_info_v2(
+                "training-storage:replacement-protection",
+                "no replacement protection: it needs a security group that is made here, and both are given; an update"
+                " that replaces the file system is not stopped (training-storage check --against finds it)",
             )
-            if replacement_protection
-            else _SERVERS,
-        )
-        self.client_security_group = ec2.SecurityGroup(
-            self, "ClientSecurityGroup", vpc=vpc, allow_all_outbound=False, description="FSx for Lustre clients"
-        )
-        self._rules = SecurityGroupRules(
-            self,
-            "Rules",
-            tcp_ports=None if efa_enabled else catalog.lustre.ports(),
-            description="FSx for Lustre over EFA" if efa_enabled else "FSx for Lustre over TCP",
-        )
-        self._rules.allow_both_ways("Servers", group=self.security_group, peer=self.security_group)
-        self._rules.allow_both_ways("Clients", group=self.security_group, peer=self.client_security_group)
-        if efa_enabled:
-            # The client group must allow all traffic to itself as well, or clients fall back to TCP without a word.
-            self._rules.allow_both_ways("Peers", group=self.client_security_group, peer=self.client_security_group)
+        self.security_group_rules = None
+        if manage_security_group_rules:
+            self.security_group_rules = self._make_rules(efa_enabled=efa_enabled)
 
         self.log_group = log_group
         if log_group is None and log_level != "DISABLED":
@@ -236,7 +287,7 @@ class LustreFileSystem(Construct):
                     sizing_mode=str(cache.sizing_mode), size_gib=read_cache_gib or None
                 ),
                 # Types that never speak EFA do not take the property either.
-                efa_enabled=efa_enabled if second else None,
+                efa_enabled=efa_enabled if second and (efa_enabled or not is_token(deployment_type)) else None,
                 metadata_configuration=None
                 if metadata is None
                 else fsx.CfnFileSystem.MetadataConfigurationProperty(
@@ -244,14 +295,16 @@ class LustreFileSystem(Construct):
                 ),
                 log_configuration=self._log_configuration(log_level),
                 weekly_maintenance_start_time=weekly_maintenance_start_time,
-                # Linked file systems have no backups: their durable copy is the lake. Scratch has none at all.
-                automatic_backup_retention_days=None if deployment_type == "SCRATCH_2" else 0,
+                automatic_backup_retention_days=backups,
             ),
             tags=[CfnTag(key="Name", value=self._unique_name())],
         )
         keep_forever(self._resource)
         # The implicit dependency is on the groups only; FSx checks the rules.
-        self._resource.node.add_dependency(self._rules)
+        if self.security_group_rules is not None:
+            self._resource.node.add_dependency(self.security_group_rules)
+        if own is not None:
+            self._resource.node.add_dependency(own)
         if self.log_group is not None:
             self._resource.node.add_dependency(self.log_group)
 
@@ -298,91 +351,46 @@ class LustreFileSystem(Construct):
     @property
     def network(self) -> list[IDependable]:
         """What the file system's network interfaces sit in: none of it can go before the file system."""
-        return [self.subnet, self.security_group, self.client_security_group, self._rules]
+        rules = [] if self.security_group_rules is None else [self.security_group_rules]
+        return [self.subnet, self.security_group, self.client_security_group, *rules]
 
-    def mount_command(self, directory: str = "/fsx") -> str:
-        """Return the command that mounts the file system on a client (options: FSx guide, mounting from EC2)."""
-        return f"sudo mount -t lustre -o relatime,flock {self.dns_name}@tcp:/{self.mount_name} {directory}"
-
-    def import_metadata_command(self, s3_uri: str) -> str:
-        """Return the command that makes objects under a linked `s3_uri` visible that were there before the link.
-
-        Automatic import brings what changes from now on. A task brings the rest: it is no part of the creation, because
-        millions of objects would outlast it.
-        """
-        return (
-            f"aws fsx create-data-repository-task --region {Stack.of(self).region}"
-            f" --file-system-id {self.file_system_id} --type IMPORT_METADATA_FROM_REPOSITORY"
-            f" --paths {s3_uri} --report Enabled=false"
+    def _make_security_group(self, id: str, purpose: str, identity: str, *, suffix: str) -> ec2.SecurityGroup:
+        """Make a group; with `identity` one that cannot be replaced."""
+        return ec2.SecurityGroup(
+            self,
+            id,
+            vpc=self.vpc,
+            allow_all_outbound=False,
+            security_group_name=f"{self._unique_name()}{suffix}" if identity else None,
+            description=f"{purpose} ({identity})" if identity else purpose,
         )
 
-    def allow_from(self, security_group: ec2.ISecurityGroup) -> None:
-        """Let clients in that carry `security_group` instead of the client group.
+    def _l2_security_group(self) -> ec2.SecurityGroup:
+        """Make the group as `fsx.LustreFileSystem` makes it, in the same place of the tree."""
+        group = ec2.SecurityGroup(self, "FsxLustreSecurityGroup", vpc=self.vpc)
+        first, last = catalog.lustre.ports()[0][0], catalog.lustre.ports()[-1][-1]
+        group.connections.allow_internally(ec2.Port.tcp_range(first, last))
+        return group
 
-        The rules stand in this stack, so the group must not be in a stack that depends on this one: attach
-        `client_security_group` there instead.
-        """
-        self._rules.allow_both_ways(
-            f"From{security_group.node.addr[-8:]}", group=self.security_group, peer=security_group
+    def _make_rules(self, *, efa_enabled: bool) -> SecurityGroupRules:
+        rules = SecurityGroupRules(
+            self,
+            "Rules",
+            tcp_ports=None if efa_enabled else catalog.lustre.ports(),
+            description=rules_description(efa_enabled=efa_enabled),
         )
-
-    def grant_describe(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Let nodes read the description of the file system: without it the client setup turns EFA off silently.
-
-        The action takes no resource (Service Authorization Reference, Amazon FSx), so this grants it on "*".
-        """
-        return self._grant_on_all(grantee, ["fsx:DescribeFileSystems"])
-
-    def grant_data_repository_tasks(self, grantee: iam.IGrantable) -> iam.Grant:
-        """Let `grantee` start, watch and cancel the import, export and release tasks of this file system.
-
-        The two Describe actions take no resource (Service Authorization Reference, Amazon FSx).
-        """
-        tasks = self._arn("task", "*")
-        changing = iam.Grant.add_to_principal(
-            grantee=grantee,
-            actions=["fsx:CancelDataRepositoryTask", "fsx:CreateDataRepositoryTask"],
-            resource_arns=[self.resource_arn, tasks],
-        )
-        acknowledge_wildcards(grantee, resources=[tasks], reason="A task gets its id when it starts.")
-        reading = ["fsx:DescribeDataRepositoryAssociations", "fsx:DescribeDataRepositoryTasks"]
-        return changing.combine(self._grant_on_all(grantee, reading))
-
-    def grant_tasks_of_job(self, grantee: iam.IGrantable, *, job_name: str) -> iam.Grant:
-        """Let `grantee` start and watch tasks that carry the tag of its job, as archiving from a node does.
-
-        It may cancel none, and not tag what others started: `fsx:TagResource` is bound to the tag that it sets.
-        """
-        tasks = self._arn("task", "*")
-        starting = iam.Grant.add_to_principal(
-            grantee=grantee, actions=["fsx:CreateDataRepositoryTask"], resource_arns=[self.resource_arn, tasks]
-        )
-        tagging = iam.Grant.add_to_principal(
-            grantee=grantee,
-            actions=["fsx:TagResource"],
-            resource_arns=[tasks],
-            conditions={
-                "StringEquals": {f"aws:RequestTag/{JOB_TAG}": job_name},
-                "ForAllValues:StringEquals": {"aws:TagKeys": [JOB_TAG]},
-            },
-        )
-        acknowledge_wildcards(grantee, resources=[tasks], reason="A task gets its id when it starts.")
-        reading = ["fsx:DescribeDataRepositoryAssociations", "fsx:DescribeDataRepositoryTasks"]
-        return starting.combine(tagging).combine(self._grant_on_all(grantee, reading))
-
-    @staticmethod
-    def _grant_on_all(grantee: iam.IGrantable, actions: list[str]) -> iam.Grant:
-        acknowledge_wildcards(grantee, resources=["*"], reason="The Describe actions of FSx take no resource.")
-        return iam.Grant.add_to_principal(grantee=grantee, actions=actions, resource_arns=["*"])
+        rules.allow_both_ways("Servers", group=self.security_group, peer=self.security_group)
+        rules.allow_both_ways("Clients", group=self.security_group, peer=self.client_security_group)
+        if efa_enabled:
+            # The client group must allow all traffic to itself as well, or clients fall back to TCP without a word.
+            rules.allow_both_ways("Peers", group=self.client_security_group, peer=self.client_security_group)
+        return rules
 
     def _unique_name(self) -> str:
         """Return the stack's name and the path within it, in the characters of a log group name."""
         stack = Stack.of(self)
         path = self.node.path.removeprefix(f"{stack.node.path}/")
         return f"{stack.stack_name}/{re.sub(r'[^A-Za-z0-9/_.-]', '-', path)}"
-
-    def _arn(self, resource: str, name: str) -> str:
-        return Stack.of(self).format_arn(service="fsx", resource=resource, resource_name=name)
 
     def _log_configuration(self, level: str) -> fsx.CfnFileSystem.LogConfigurationProperty | None:
         if level == "DISABLED" or self.log_group is None:
@@ -396,22 +404,25 @@ class LustreFileSystem(Construct):
         return fsx.CfnFileSystem.LogConfigurationProperty(level=level, destination=destination)
 
 
-def keep_forever(resource: fsx.CfnFileSystem | fsx.CfnDataRepositoryAssociation) -> None:
-    """Keep a file system or a link through every update and deletion of the stack; only a failed creation removes it.
+def _require_groups(security_group: ec2.ISecurityGroup | None, *, manage: bool, keep_l2: bool) -> None:
+    if keep_l2 and security_group is not None:
+        raise ConstructError(
+            f"keep_l2_security_group must be left out with security_group, got: {security_group.node.path}; a group"
+            " that you made and gave to fsx.LustreFileSystem is given here as well"
+        )
+    if not manage and security_group is None:
+        raise ConstructError(
+            "manage_security_group_rules must be left on without security_group, got: False; nobody else could write"
+            " rules for a group that is made here before the file system is"
+        )
 
-    CloudFormation deletes the dependencies of a resource whose own deletion failed during an update and calls the
-    update a success, so it must never be the one that deletes unexported data.
-    """
-    resource.cfn_options.deletion_policy = CfnDeletionPolicy.RETAIN_EXCEPT_ON_CREATE
-    resource.cfn_options.update_replace_policy = CfnDeletionPolicy.RETAIN
 
-
-def _servers_description(*identity: str) -> str:
-    """Describe the servers by what replaces their file system, as far as it is known at synth.
+def _identity(*parts: str) -> str:
+    """Describe a file system by what replaces it, as far as it is known at synth.
 
     What is made in the same app guards itself: no subnet replaces one of the same range, nor a key a retained one.
     """
-    return f"{_SERVERS} ({', '.join(part for part in identity if not is_token(part))})"
+    return ", ".join(part for part in parts if part and not is_token(part))
 
 
 def _iops(iops: int | None, *, tiering: bool) -> int | None:

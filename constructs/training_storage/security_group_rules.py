@@ -25,6 +25,11 @@ class SecurityGroupRules(Construct):
         (first, last) of each TCP port range to open; None opens everything, as EFA demands.
     description
         What the rules are for, as it appears in the console.
+
+    Attributes
+    ----------
+    rules
+        The rules made so far.
     """
 
     def __init__(
@@ -38,12 +43,21 @@ class SecurityGroupRules(Construct):
         super().__init__(scope, id)
         self._tcp_ports = tcp_ports
         self._description = description
+        self._pairs: set[frozenset[str]] = set()
+        self.rules: list[ec2.CfnSecurityGroupEgress | ec2.CfnSecurityGroupIngress] = []
 
     def allow_both_ways(self, name: str, *, group: ec2.ISecurityGroup, peer: ec2.ISecurityGroup) -> None:
-        """Let `group` and `peer` open connections to each other; `group` may be its own `peer`."""
+        """Let `group` and `peer` open connections to each other; `group` may be its own `peer`.
+
+        What is allowed already is left as it is: EC2 refuses a rule that a group has.
+        """
+        pair = frozenset((group.security_group_id, peer.security_group_id))
+        if pair in self._pairs:
+            return
+        self._pairs.add(pair)
         for label, protocol, first, last in self._ranges():
             self._allow(f"{name}{label}", source=group, destination=peer, protocol=protocol, first=first, last=last)
-            if group is not peer:
+            if len(pair) > 1:
                 self._allow(
                     f"{name}Back{label}", source=peer, destination=group, protocol=protocol, first=first, last=last
                 )
@@ -63,7 +77,7 @@ class SecurityGroupRules(Construct):
         first: int | None,
         last: int | None,
     ) -> None:
-        ec2.CfnSecurityGroupEgress(
+        egress = ec2.CfnSecurityGroupEgress(
             self,
             f"{name}Egress",
             group_id=source.security_group_id,
@@ -73,7 +87,7 @@ class SecurityGroupRules(Construct):
             to_port=last,
             description=self._description,
         )
-        ec2.CfnSecurityGroupIngress(
+        ingress = ec2.CfnSecurityGroupIngress(
             self,
             f"{name}Ingress",
             group_id=destination.security_group_id,
@@ -83,3 +97,9 @@ class SecurityGroupRules(Construct):
             to_port=last,
             description=self._description,
         )
+        self.rules += [egress, ingress]
+
+
+def rules_description(*, efa_enabled: bool) -> str:
+    """Return what the rules of a file system are for."""
+    return "FSx for Lustre over EFA" if efa_enabled else "FSx for Lustre over TCP"

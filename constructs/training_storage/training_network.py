@@ -12,7 +12,15 @@ from constructs import Construct
 
 from training_storage.planning.catalog.network import subnet_limits
 from training_storage.planning.catalog.regions import ZONE_ID_ALLOWED, ZONE_ID_PATTERN, ZONE_ID_REMEDY
-from training_storage.validation import ConstructError, is_token, require_integer, require_match, require_one_of
+from training_storage.validation import (
+    ConstructError,
+    is_token,
+    require_integer,
+    require_match,
+    require_one_of,
+    require_same_region,
+    say_unchecked,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,6 +62,8 @@ class TrainingNetwork(Construct):
     s3_express
         Make the gateway endpoint for S3 Express; only in Regions that have it. The S3 endpoint does not carry S3
         Express, and a directory bucket read through NAT costs thousands of dollars.
+    flow_log_group
+        Where the flow logs go; one that keeps them for a month is made if none is given.
 
     Attributes
     ----------
@@ -61,6 +71,14 @@ class TrainingNetwork(Construct):
         The VPC.
     subnet
         The private subnet for nodes and file system. Pass it explicitly: selecting subnets by zone id finds nothing.
+    zone_id
+        As given.
+    s3_endpoint, s3_express_endpoint
+        The gateway endpoints, whose policies can be narrowed; the second is None without S3 Express.
+    interface_endpoints, endpoint_security_group
+        Interface endpoints by API, and their security group; none and None unless isolated.
+    flow_log, flow_log_group
+        The flow log, and where it goes.
 
     Raises
     ------
@@ -79,6 +97,7 @@ class TrainingNetwork(Construct):
         node_apis: Sequence[str] = (),
         ip_range: str = DEFAULT_IP_RANGE,
         s3_express: bool = True,
+        flow_log_group: logs.ILogGroup | None = None,
     ) -> None:
         require_match(
             zone_id,
@@ -90,14 +109,24 @@ class TrainingNetwork(Construct):
         require_one_of(egress, EGRESS_CHOICES, what="egress")
         require_integer(addresses, what="addresses", minimum=0)
         isolated = egress == "isolated"
+        if any(map(is_token, (node_apis, *node_apis))):
+            raise ConstructError(
+                "node_apis must be known at synth, got a token: each gets an endpoint; for example ['ssm', 'sts']"
+            )
+        require_same_region(scope, flow_log_group, what="flow_log_group")
         apis = list(dict.fromkeys(node_apis))
         if isolated and not apis:
             raise ConstructError(
                 "node_apis must name what nodes call for egress 'isolated', got: none; for example the node_apis of the"
                 " engine's class"
             )
-        prefix = _private_prefix(addresses + (len(apis) if isolated else 0), ip_range)
+        further = len(apis) if isolated else 0
+        prefix = _private_prefix(further if is_token(addresses) else addresses + further, ip_range)
         super().__init__(scope, id)
+        say_unchecked(
+            self, [name for name, value in (("zone_id", zone_id), ("addresses", addresses)) if is_token(value)]
+        )
+        self.zone_id: str = zone_id
 
         private = ec2.SubnetConfiguration(
             name="Private",
@@ -123,23 +152,30 @@ class TrainingNetwork(Construct):
         for subnet in [*self.vpc.private_subnets, *self.vpc.isolated_subnets, *self.vpc.public_subnets]:
             _pin_to_zone(subnet, zone_id)
         self.subnet: ec2.ISubnet = [*self.vpc.private_subnets, *self.vpc.isolated_subnets][0]
-        self._add_gateway_endpoints(s3_express=s3_express)
+        services = ec2.GatewayVpcEndpointAwsService
+        self.s3_endpoint: ec2.GatewayVpcEndpoint = self._add_gateway_endpoint("S3", services.S3)
+        self.s3_express_endpoint: ec2.GatewayVpcEndpoint | None = None
+        if s3_express:
+            self.s3_express_endpoint = self._add_gateway_endpoint("S3Express", services.S3_EXPRESS)
+        self.endpoint_security_group: ec2.SecurityGroup | None = None
+        self.interface_endpoints: dict[str, ec2.InterfaceVpcEndpoint] = {}
         if isolated:
-            self._add_interface_endpoints(apis, ip_range)
-        self.flow_log_group = logs.LogGroup(
+            self.endpoint_security_group = self._make_endpoint_security_group(ip_range)
+            self.interface_endpoints = {
+                api: self._add_interface_endpoint(api, self.endpoint_security_group) for api in apis
+            }
+        self.flow_log_group: logs.ILogGroup = flow_log_group or logs.LogGroup(
             self, "FlowLogs", retention=logs.RetentionDays.ONE_MONTH, removal_policy=RemovalPolicy.DESTROY
         )
-        self.vpc.add_flow_log("FlowLog", destination=ec2.FlowLogDestination.to_cloud_watch_logs(self.flow_log_group))
+        self.flow_log: ec2.FlowLog = self.vpc.add_flow_log(
+            "FlowLog", destination=ec2.FlowLogDestination.to_cloud_watch_logs(self.flow_log_group)
+        )
 
-    def _add_gateway_endpoints(self, *, s3_express: bool) -> None:
+    def _add_gateway_endpoint(self, id: str, service: ec2.GatewayVpcEndpointAwsService) -> ec2.GatewayVpcEndpoint:
         selection = [ec2.SubnetSelection(subnets=[self.subnet])]
-        self.vpc.add_gateway_endpoint("S3", service=ec2.GatewayVpcEndpointAwsService.S3, subnets=selection)
-        if s3_express:
-            self.vpc.add_gateway_endpoint(
-                "S3Express", service=ec2.GatewayVpcEndpointAwsService.S3_EXPRESS, subnets=selection
-            )
+        return self.vpc.add_gateway_endpoint(id, service=service, subnets=selection)
 
-    def _add_interface_endpoints(self, apis: Sequence[str], ip_range: str) -> None:
+    def _make_endpoint_security_group(self, ip_range: str) -> ec2.SecurityGroup:
         group = ec2.SecurityGroup(
             self,
             "EndpointSecurityGroup",
@@ -148,14 +184,16 @@ class TrainingNetwork(Construct):
             description="Interface endpoints of the training network",
         )
         group.add_ingress_rule(ec2.Peer.ipv4(ip_range), ec2.Port.tcp(443), "HTTPS from the VPC")
-        for api in apis:
-            self.vpc.add_interface_endpoint(
-                _ENDPOINT_IDS.get(api, api.capitalize()),
-                service=ec2.InterfaceVpcEndpointAwsService(api),
-                subnets=ec2.SubnetSelection(subnets=[self.subnet]),
-                security_groups=[group],
-                open=False,
-            )
+        return group
+
+    def _add_interface_endpoint(self, api: str, group: ec2.ISecurityGroup) -> ec2.InterfaceVpcEndpoint:
+        return self.vpc.add_interface_endpoint(
+            _ENDPOINT_IDS.get(api, api.capitalize()),
+            service=ec2.InterfaceVpcEndpointAwsService(api),
+            subnets=ec2.SubnetSelection(subnets=[self.subnet]),
+            security_groups=[group],
+            open=False,
+        )
 
 
 def _pin_to_zone(subnet: ec2.ISubnet, zone_id: str) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aws_cdk import Annotations, Stack, Token
+from aws_cdk import Annotations, Stack, Stage, Token
 
 from training_storage.planning import catalog
 from training_storage.planning.legality import UNKNOWN, Unknown
@@ -20,6 +20,7 @@ from training_storage.planning.legality import UNKNOWN, Unknown
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from aws_cdk import IResource
     from constructs import IConstruct
 
     from training_storage.planning.legality import Finding
@@ -67,16 +68,61 @@ def region_of(scope: IConstruct) -> catalog.Region | None:
     return None if is_token(name) else catalog.regions().get(name)
 
 
+#: Id of the note on what could not be checked: ``Annotations.of(scope).acknowledge_info(UNCHECKED)`` silences it.
+UNCHECKED = "training-storage:unchecked"
+
+
 def say_unchecked(construct: IConstruct, fields: Iterable[str]) -> None:
     """Note once on `construct` which `fields` could not be checked, because they are known only at deployment."""
     names = ", ".join(fields)
     if names:
-        Annotations.of(construct).add_info(f"known only at deployment, so not checked at synth: {names}")
+        Annotations.of(construct).add_info_v2(UNCHECKED, f"known only at deployment, so not checked at synth: {names}")
+
+
+def require_same_region(scope: IConstruct, resource: IResource | None, *, what: str) -> None:
+    """Refuse a `resource` of the caller that is known to be in another Region than the stack around `scope`.
+
+    Raises
+    ------
+    ConstructError
+        Naming both Regions.
+    """
+    if resource is None:
+        return
+    ours, theirs = Stack.of(scope).region, resource.env.region
+    if not is_token(ours) and not is_token(theirs) and ours != theirs:
+        raise ConstructError(
+            f"{what} must be in {ours}, as the stack that uses it, got: {resource.node.path} in {theirs}"
+        )
+
+
+def claim_name(scope: IConstruct, id: str, *, name: str, what: str, way_out: str) -> None:
+    """Refuse `name` for the construct `id` in `scope` if another of the app has it in the same account and Region.
+
+    Two stacks of different stages may go to different accounts, so names are compared within a stage where the account
+    is not known.
+
+    Raises
+    ------
+    ConstructError
+        Naming `what`, the name and the construct that has it.
+    """
+    if is_token(name):
+        return
+    stack, stage = Stack.of(scope), Stage.of(scope)
+    within = f"stage {stage.node.path if stage else ''}"
+    account, region = (within if is_token(place) else place for place in (stack.account, stack.region))
+    taken: dict[tuple[str, ...], str] = vars(scope.node.root).setdefault("_training_storage_names", {})
+    path = f"{scope.node.path}/{id}"
+    holder = taken.setdefault((what, account, region, name), path)
+    if holder != path:
+        raise ConstructError(f"{what} must be another for each, got: {name!r} twice (also in {holder}); {way_out}")
 
 
 def is_token(value: object) -> bool:
     """Return whether `value` is known only at deployment."""
-    return bool(Token.is_unresolved(value))
+    # CDK knows lists, but not what else Python has of that kind.
+    return bool(Token.is_unresolved(list(value) if isinstance(value, tuple) else value))
 
 
 def capitalized(properties: Any) -> Any:  # noqa: ANN401 -- JSON, of whatever depth
@@ -101,7 +147,7 @@ def require_one_of(value: object, allowed: Iterable[object], *, what: str, way_o
     raise ConstructError(_sentence(f"{what} must be one of {listed}, got: {value!r}", way_out))
 
 
-def require_match(value: str, pattern: str, *, what: str, allowed: str, way_out: str = "") -> None:
+def require_match(value: object, pattern: str, *, what: str, allowed: str, way_out: str = "") -> None:
     """Refuse a `value` that does not match the whole of the regular expression `pattern`.
 
     Raises
@@ -109,7 +155,7 @@ def require_match(value: str, pattern: str, *, what: str, allowed: str, way_out:
     ConstructError
         Naming `what`, the value got and `allowed` in words.
     """
-    if is_token(value) or re.fullmatch(pattern, value):
+    if is_token(value) or (isinstance(value, str) and re.fullmatch(pattern, value)):
         return
     raise ConstructError(_sentence(f"{what} must be {allowed}, got: {value!r}", way_out))
 

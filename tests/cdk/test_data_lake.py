@@ -179,13 +179,13 @@ def test_a_linked_lake_refuses_cdk_event_notifications_and_says_what_to_do(stack
 def test_a_linked_lake_refuses_event_bridge_and_native_notifications_too(stack: Stack) -> None:
     lake = linked_lake(stack)
     lake.bucket.enable_event_bridge_notification()
-    assert lake.notification_errors()
+    assert lake.link_errors()
     other = DataLake(stack, "Other", bucket_name_prefix="other", linked_elsewhere=True)
     native = other.bucket.node.default_child
     assert isinstance(native, s3.CfnBucket)
-    assert other.notification_errors() == []
+    assert other.link_errors() == []
     native.notification_configuration = s3.CfnBucket.NotificationConfigurationProperty()
-    assert other.notification_errors()
+    assert other.link_errors()
 
 
 FREEZE = [s3.Transition(storage_class=s3.StorageClass.GLACIER, transition_after=Duration.days(90))]
@@ -261,7 +261,7 @@ def test_the_way_round_leaves_the_linked_lake_alone(stack: Stack) -> None:
     imported.add_event_notification(
         s3.EventType.OBJECT_CREATED, notifications.SnsDestination(sns.Topic(stack, "Topic"))
     )
-    assert lake.notification_errors() == []
+    assert lake.link_errors() == []
     Template.from_stack(stack)
 
 
