@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from docutils import nodes
+from sphinx.addnodes import pending_xref
 from sphinx.util import logging
 from sphinx.util.inspect import signature as signature_of
 from sphinx.util.inspect import stringify_signature
@@ -26,7 +27,7 @@ language = "en"
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "docs/index"
-include_patterns = ["*.md", "docs/**", "examples/**/README.md"]
+include_patterns = ["*.md", "docs/**", "examples/README.md", "examples/**/README.md"]
 # Sphinx walks over everything that is not excluded: environments and build folders lie beside the pages.
 exclude_patterns = [path.name for path in _ROOT.iterdir() if path.name not in _PAGES]
 
@@ -73,6 +74,17 @@ def _check_address(_: Sphinx, doctree: nodes.document) -> None:
             _log.warning("no https address: %s", address, location=reference)
 
 
+def _lead_to_the_page_of_a_folder(app: Sphinx, doctree: nodes.document) -> None:
+    """Let a link to a folder lead to its README, as on a code host."""
+    here = _ROOT / app.env.docname
+    for link in doctree.findall(pending_xref):
+        if link.get("reftype") != "myst" or link.get("refdomain"):
+            continue
+        page = (here.parent / link["reftarget"] / "README").resolve()
+        if page.is_relative_to(_ROOT) and (name := str(page.relative_to(_ROOT))) in app.env.found_docs:
+            link["refdomain"], link["reftarget"], link["reftargetid"] = "doc", name, None
+
+
 def _construct_signature(
     _app: Sphinx, what: str, _name: str, thing: object, _options: object, _signature: str | None, returned: str | None
 ) -> tuple[str, str | None] | None:
@@ -110,6 +122,7 @@ def _skip(app: Sphinx, what: str, name: str, thing: object, skip: bool, _options
 def setup(app: Sphinx) -> None:
     """Connect what is checked and corrected above."""
     app.connect("doctree-read", _check_address)
+    app.connect("doctree-read", _lead_to_the_page_of_a_folder)
     app.connect("autodoc-process-signature", _construct_signature)
     # Before Napoleon, whose priority is the default one.
     app.connect("autodoc-process-docstring", _docstring, priority=400)
