@@ -96,7 +96,9 @@ def build(app: App) -> None:
     """Add the stacks that the context in cdk.json describes."""
     region = app.node.get_context("region")
     lake = ModelLake(app, "ModelLake", region=region).lake
-    ModelTraining(app, "ModelTraining", plan=plan(region=region), lake=lake, email=app.node.get_context("alarm_email"))
+    chosen, email = plan(region=region), app.node.get_context("alarm_email")
+    # `training-storage status` and `park` know a job by the name of its stack.
+    ModelTraining(app, f"TrainingStorage-{chosen.job.name}", plan=chosen, lake=lake, email=email)
 
 
 if __name__ == "__main__":

@@ -73,7 +73,8 @@ def build(app: App) -> None:
     region = app.node.get_context("region")
     lake = SharedLake(app, "SharedLake", region=region).lake
     for plan in plans(region=region):
-        TrainingJobStack(app, f"Training-{plan.job.name}", plan=plan, lake=lake)
+        # `training-storage status` and `park` know a job by the name of its stack.
+        TrainingJobStack(app, f"TrainingStorage-{plan.job.name}", plan=plan, lake=lake)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.examples.example_apps import build, module
+from training_storage.cli import main
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,27 +138,35 @@ def test_checkpoints_on_lustre_are_in_the_lake_before_the_file_system_goes(
 def test_the_whole_stands_with_its_accelerators_at_zero_and_goes_again(local_aws: LocalAws, tmp_path: Path) -> None:
     before = file_systems(local_aws)
     deployment = local_aws.deploy(build("pcs", tmp_path))
-    assert len(physical(deployment, "AWS::PCS::ComputeNodeGroup", stack="ModelTraining")) == 2
+    assert len(physical(deployment, "AWS::PCS::ComputeNodeGroup", stack="TrainingStorage-llm")) == 2
     assert len(file_systems(local_aws) - before) == 1
-    assert deployment.outputs("ModelTraining")["StartNodesCommand"].startswith("sbatch --partition=train --nodes=64")
-    (topic,) = physical(deployment, "AWS::SNS::Topic", stack="ModelTraining")
-    alarms = local_aws.client("cloudwatch").describe_alarms(AlarmNamePrefix="ModelTraining")["MetricAlarms"]
+    assert deployment.outputs("TrainingStorage-llm")["StartNodesCommand"].startswith(
+        "sbatch --partition=train --nodes=64"
+    )
+    (topic,) = physical(deployment, "AWS::SNS::Topic", stack="TrainingStorage-llm")
+    alarms = local_aws.client("cloudwatch").describe_alarms(AlarmNamePrefix="TrainingStorage-llm")["MetricAlarms"]
     assert {action for alarm in alarms for action in alarm["AlarmActions"]} == {topic}
 
-    destroy(deployment, "ModelTraining")
+    destroy(deployment, "TrainingStorage-llm")
     assert file_systems(local_aws) == before
     assert deployment.status("ModelLake") == "CREATE_COMPLETE"
     deployment.destroy(unprotect=True)
 
 
 def test_of_three_jobs_each_goes_without_the_others_and_the_lake_waits_for_the_last(
-    local_aws: LocalAws, tmp_path: Path
+    local_aws: LocalAws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = file_systems(local_aws)
     deployment = local_aws.deploy(build("three_jobs", tmp_path))
-    jobs = [f"Training-{plan.job.name}" for plan in module("three_jobs").plans(region="us-east-1")]
+    jobs = [f"TrainingStorage-{plan.job.name}" for plan in module("three_jobs").plans(region="us-east-1")]
     assert set(deployment.stack_names) == {"SharedLake", *jobs}
     assert len(file_systems(local_aws) - before) == 2
+
+    # As the README says: what stands, and what parking would do.
+    for name, value in local_aws.settings().items():
+        monkeypatch.setenv(name, value)
+    for verb in (["status"], ["park", "--dry-run"]):
+        assert main([*verb, "--job", "finetune"]) == 0, verb
 
     gone, *others = jobs
     destroy(deployment, gone)
@@ -165,7 +174,7 @@ def test_of_three_jobs_each_goes_without_the_others_and_the_lake_waits_for_the_l
     client = deployment.client("cloudformation")
     client.update_termination_protection(StackName="SharedLake", EnableTerminationProtection=False)
     client.delete_stack(StackName="SharedLake")
-    wait_until(lambda: "in use by Training-" in reasons(client, "SharedLake"))
+    wait_until(lambda: "in use by TrainingStorage-" in reasons(client, "SharedLake"))
     assert deployment.status("SharedLake")
     destroy(deployment, *others)
     assert file_systems(local_aws) == before

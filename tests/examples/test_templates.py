@@ -143,24 +143,24 @@ def test_a_checkpoint_is_archived_every_hour() -> None:
 
 def test_every_alarm_of_the_whole_reaches_an_address_through_an_encrypted_topic() -> None:
     pcs = example("pcs")
-    (topic,) = pcs.of_type("ModelTraining", "AWS::SNS::Topic")
-    alarms = pcs.of_type("ModelTraining", "AWS::CloudWatch::Alarm")
+    (topic,) = pcs.of_type("TrainingStorage-llm", "AWS::SNS::Topic")
+    alarms = pcs.of_type("TrainingStorage-llm", "AWS::CloudWatch::Alarm")
     assert len(alarms) >= 6
     assert [alarm["Properties"]["AlarmActions"] for alarm in alarms.values()] == [[{"Ref": topic}]] * len(alarms)
-    key = pcs.one("ModelTraining", "AWS::KMS::Key")["Properties"]["KeyPolicy"]["Statement"]
+    key = pcs.one("TrainingStorage-llm", "AWS::KMS::Key")["Properties"]["KeyPolicy"]["Statement"]
     assert "cloudwatch.amazonaws.com" in json.dumps(key)
-    assert "KmsMasterKeyId" in pcs.one("ModelTraining", "AWS::SNS::Topic")["Properties"]
-    subscription = pcs.one("ModelTraining", "AWS::SNS::Subscription")["Properties"]
+    assert "KmsMasterKeyId" in pcs.one("TrainingStorage-llm", "AWS::SNS::Topic")["Properties"]
+    subscription = pcs.one("TrainingStorage-llm", "AWS::SNS::Subscription")["Properties"]
     assert subscription["Endpoint"] == settings("pcs")["context"]["alarm_email"]
 
 
 def test_what_parks_the_whole_may_publish_to_its_encrypted_topic() -> None:
     # Without the key it could not warn, and what cannot warn does not park.
     pcs = example("pcs")
-    (key,) = pcs.of_type("ModelTraining", "AWS::KMS::Key")
+    (key,) = pcs.of_type("TrainingStorage-llm", "AWS::KMS::Key")
     publishing = {
         name: json.dumps(policy)
-        for name, policy in pcs.of_type("ModelTraining", "AWS::IAM::Policy").items()
+        for name, policy in pcs.of_type("TrainingStorage-llm", "AWS::IAM::Policy").items()
         if "sns:Publish" in json.dumps(policy)
     }
     assert len(publishing) == 2
@@ -171,15 +171,15 @@ def test_what_parks_the_whole_may_publish_to_its_encrypted_topic() -> None:
 
 def test_the_whole_is_a_slurm_cluster_that_ends_by_itself() -> None:
     pcs = example("pcs")
-    assert pcs.one("ModelTraining", "AWS::PCS::Cluster")["Properties"]["Scheduler"]["Type"] == "SLURM"
+    assert pcs.one("TrainingStorage-llm", "AWS::PCS::Cluster")["Properties"]["Scheduler"]["Type"] == "SLURM"
     counts = [
         group["Properties"]["ScalingConfiguration"]
-        for group in pcs.of_type("ModelTraining", "AWS::PCS::ComputeNodeGroup").values()
+        for group in pcs.of_type("TrainingStorage-llm", "AWS::PCS::ComputeNodeGroup").values()
     ]
     assert {"MinInstanceCount": 0, "MaxInstanceCount": 64} in counts
     times = [
         one["Properties"]["Environment"]["Variables"][TIMES]
-        for one in pcs.of_type("ModelTraining", "AWS::Lambda::Function").values()
+        for one in pcs.of_type("TrainingStorage-llm", "AWS::Lambda::Function").values()
         if TIMES in one["Properties"].get("Environment", {}).get("Variables", {})
     ]
     assert times == [str(module("pcs").TIME_TO_LIVE_HOURS)]
@@ -187,7 +187,12 @@ def test_the_whole_is_a_slurm_cluster_that_ends_by_itself() -> None:
 
 def test_three_jobs_write_into_folders_of_their_own() -> None:
     three = example("three_jobs")
-    assert list(three.templates) == ["SharedLake", "Training-finetune", "Training-images", "Training-pretrain"]
+    assert list(three.templates) == [
+        "SharedLake",
+        "TrainingStorage-finetune",
+        "TrainingStorage-images",
+        "TrainingStorage-pretrain",
+    ]
     written: dict[str, set[str]] = {}
     for stack in list(three.templates)[1:]:
         policies = three.actions(stack, sid_of="Storage")
@@ -196,7 +201,7 @@ def test_three_jobs_write_into_folders_of_their_own() -> None:
             for path in object_paths([one for one in policies["s3:PutObject"] if isinstance(one, dict)])
             if path.startswith("/")
         }
-        job = stack.removeprefix("Training-")
+        job = stack.removeprefix("TrainingStorage-")
         assert f"/checkpoints/{job}/*" in written[stack]
         assert all(f"/{job}/" in path for path in written[stack])
 
@@ -206,14 +211,14 @@ def test_the_shared_lake_is_the_same_whatever_jobs_there_are(monkeypatch: pytest
     first = next(iter(app.plans(region="us-east-1")))
     monkeypatch.setattr(app, "plans", lambda **_: [first])
     alone = build("three_jobs", tmp_path).synth()
-    assert {stack.stack_name for stack in alone.stacks} == {"SharedLake", "Training-pretrain"}
+    assert {stack.stack_name for stack in alone.stacks} == {"SharedLake", "TrainingStorage-pretrain"}
     lake = next(stack.template for stack in alone.stacks if stack.stack_name == "SharedLake")
     assert lake == example("three_jobs").templates["SharedLake"]
 
 
 def test_the_reviewed_plan_is_deployed_as_it_stands() -> None:
     plan = json.loads(module("three_jobs").PRETRAIN_PLAN.read_text(encoding="utf-8"))["fsx_lustre"]
-    system = example("three_jobs").one("Training-pretrain", "AWS::FSx::FileSystem")["Properties"]
+    system = example("three_jobs").one("TrainingStorage-pretrain", "AWS::FSx::FileSystem")["Properties"]
     assert system["StorageCapacity"] == plan["storage_capacity_gib"]
     assert system["LustreConfiguration"]["PerUnitStorageThroughput"] == plan["per_unit_storage_throughput"]
 
