@@ -23,12 +23,15 @@ import torch.distributed as dist
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.nn.parallel import DistributedDataParallel
 
-from training_storage.planning.errors import InvalidJobError
-from training_storage.training import StorageContract
-from training_storage.training.checkpoint_errors import NoCheckpointError
-from training_storage.training.loader import ShardLoader, shard_loader
+from training_storage import InvalidJobError
+from training_storage.training import (
+    NoCheckpointError,
+    ShardLoader,
+    StorageContract,
+    attempt_of_environment,
+    shard_loader,
+)
 from training_storage.training.loader_settings import loader_settings
-from training_storage.training.publish_background import attempt_of_environment
 from training_storage.training.recipes.torch_dcp import DcpCheckpoints
 
 BATCH = 8

@@ -1,6 +1,7 @@
-"""What training code uses on a node; the standard library suffices for the names below.
+"""What training code uses on a node; the standard library suffices for all but `ShardLoader` and `shard_loader`.
 
-The names are loaded when they are first used. Nothing here imports CDK, boto3 or a training framework by itself.
+The names are loaded when they are first used. Nothing here imports CDK, boto3 or a training framework by itself; the
+loader needs torch.
 """
 
 from __future__ import annotations
@@ -11,34 +12,44 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from training_storage.training.checkpoint_errors import CheckpointError, NoCheckpointError
     from training_storage.training.contract import ContractError, StorageContract, environment
+    from training_storage.training.loader import ShardLoader, shard_loader
+    from training_storage.training.loader_settings import LoaderSettings
     from training_storage.training.publish import Published, publish_checkpoint
-    from training_storage.training.publish_background import CheckpointPublisher
+    from training_storage.training.publish_background import CheckpointPublisher, attempt_of_environment
     from training_storage.training.restore import Restored, restore_checkpoint
 
 _MODULE_OF_NAME = {
     "CheckpointError": "checkpoint_errors",
     "CheckpointPublisher": "publish_background",
     "ContractError": "contract",
+    "LoaderSettings": "loader_settings",
     "NoCheckpointError": "checkpoint_errors",
     "Published": "publish",
     "Restored": "restore",
+    "ShardLoader": "loader",
     "StorageContract": "contract",
+    "attempt_of_environment": "publish_background",
     "environment": "contract",
     "publish_checkpoint": "publish",
     "restore_checkpoint": "restore",
+    "shard_loader": "loader",
 }
 
 __all__ = [
     "CheckpointError",
     "CheckpointPublisher",
     "ContractError",
+    "LoaderSettings",
     "NoCheckpointError",
     "Published",
     "Restored",
+    "ShardLoader",
     "StorageContract",
+    "attempt_of_environment",
     "environment",
     "publish_checkpoint",
     "restore_checkpoint",
+    "shard_loader",
 ]
 
 

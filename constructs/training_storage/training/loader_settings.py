@@ -19,6 +19,8 @@ from training_storage.training.endpoint import endpoint_of, is_aws
 if TYPE_CHECKING:
     from training_storage.training.contract import StorageContract
 
+__all__ = ["LoaderSettings", "loader_processes", "loader_settings"]
+
 #: Of the scratch disk, for packed shards: Mountpoint's cache and local checkpoints need the rest.
 _CACHE_SHARE = 0.5
 #: Parts that a process fetches ahead in one step: their requests go out together.
