@@ -133,7 +133,7 @@ def test_nested_stacks_stand_in_place_of_their_address(expected: dict[str, Any])
 def test_every_form_of_a_stack_gives_the_same(app: App, expected: dict[str, Any], form: str) -> None:
     folder = Path(app.outdir)
     forms: dict[str, Source] = {
-        "stack": app.node.find_child("Job"),  # type: ignore[dict-item] -- CDK types it as any construct
+        "stack": app.node.find_child("Job"),  # type: ignore[dict-item]  # CDK types it as any construct
         "assembly": app.synth(),
         "folder": folder,
         "folder as text": str(folder),
@@ -146,7 +146,7 @@ def test_a_template_alone_keeps_the_hash_of_a_nested_one_so_that_a_change_in_it_
     app: App, expected: dict[str, Any]
 ) -> None:
     stack = app.node.find_child("Job")
-    found = normalised(Template.from_stack(stack))  # type: ignore[arg-type] -- as above
+    found = normalised(Template.from_stack(stack))  # type: ignore[arg-type]  # as above
     (logical_id,) = [key for key, one in found["Resources"].items() if one["Type"] == "AWS::CloudFormation::Stack"]
     url = json.dumps(found["Resources"].pop(logical_id)["Properties"]["TemplateURL"])
     assert "ASSET" not in url
@@ -156,7 +156,7 @@ def test_a_template_alone_keeps_the_hash_of_a_nested_one_so_that_a_change_in_it_
 
 def test_a_nested_stack_by_itself_gives_its_own_template(app: App, expected: dict[str, Any]) -> None:
     nested = app.node.find_child("Job").node.find_child("Tier")
-    found = normalised(nested)  # type: ignore[arg-type] -- as above
+    found = normalised(nested)  # type: ignore[arg-type]  # as above
     assert list(found["Resources"]) == ["Lustre"]
 
 

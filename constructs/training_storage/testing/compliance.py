@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from training_storage.testing.assembly import read_json
+from training_storage.validation_places import construct_path, nested_templates
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -186,8 +187,22 @@ def _attach(app: App) -> Any:  # noqa: ANN401 -- a class that is made where CDK 
 
 
 def _checks() -> StorageLegalityChecks:
-    """Return our plugin; this one also sees nested stacks, and remembers whether it was asked."""
+    """Return our plugin; this one sees nested stacks, names each construct, and remembers whether it was asked."""
+    from aws_cdk import PolicyValidationPluginReport as Report  # noqa: PLC0415 -- as above
+    from aws_cdk import PolicyViolatingResource, PolicyViolation  # noqa: PLC0415
+
     from training_storage.validation_plugin import StorageLegalityChecks  # noqa: PLC0415 -- loads CDK
+
+    def placed(resource: PolicyViolatingResource) -> PolicyViolatingResource:
+        template, logical_id = Path(str(resource.template_path)), str(resource.resource_logical_id)
+        path = construct_path(template, logical_id)
+        return PolicyViolatingResource(
+            construct_path=path,
+            # CDK takes one of the two.
+            resource_logical_id=None if path else logical_id,
+            template_path=str(template),
+            locations=resource.locations,
+        )
 
     class Checks(StorageLegalityChecks):
         called = False
@@ -195,20 +210,25 @@ def _checks() -> StorageLegalityChecks:
         def validate(self, context: IPolicyValidationContext) -> PolicyValidationPluginReport:
             self.called = True
             stacks = [one for stack in context.stack_templates for one in _with_nested(stack)]
-            return super().validate(SimpleNamespace(stack_templates=stacks))
+            report = super().validate(SimpleNamespace(stack_templates=stacks))
+            violations = [
+                PolicyViolation(
+                    rule_name=violation.rule_name,
+                    description=violation.description,
+                    severity=violation.severity,
+                    violating_resources=[placed(resource) for resource in violation.violating_resources],
+                )
+                for violation in report.violations
+            ]
+            return Report(success=report.success, violations=violations)
 
     return Checks()
 
 
-def _with_nested(stack: PolicyValidationStack | SimpleNamespace) -> Iterator[Any]:
-    from training_storage.cli.nested import nested_file, nested_stacks  # noqa: PLC0415 -- it loads the command's parts
-
+def _with_nested(stack: PolicyValidationStack) -> Iterator[Any]:
     yield stack
-    path = Path(stack.template_path)
-    for _, resource in nested_stacks(read_json(path)):
-        file = nested_file(path.parent, resource)
-        if file is not None and file != path.resolve():
-            yield from _with_nested(SimpleNamespace(template_path=str(file), region=stack.region))
+    for path in nested_templates(Path(stack.template_path)):
+        yield SimpleNamespace(template_path=str(path), region=stack.region)
 
 
 def _reported(report: dict[str, Any]) -> Iterator[ComplianceFinding]:
