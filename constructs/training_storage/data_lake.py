@@ -16,7 +16,7 @@ from training_storage.fsx_key_access import allow_file_systems_to_use_key
 from training_storage.imported_data_lake import ImportedDataLake
 from training_storage.linked_bucket import linked_bucket
 from training_storage.planning.folders import LAKE_FOLDERS
-from training_storage.validation import ConstructError, is_token, require_match
+from training_storage.validation import ConstructError, claim_name, is_token, require_match, require_same_region
 
 if TYPE_CHECKING:
     from constructs import Construct, IConstruct
@@ -125,6 +125,15 @@ class DataLake(DataLakeBase):
             raise ConstructError(
                 f"lifecycles must name folders of the lake ({', '.join(LAKE_FOLDERS)}), got: {', '.join(unknown)}"
             )
+        require_same_region(scope, encryption_key, what="encryption_key")
+        require_same_region(scope, access_logs_bucket, what="access_logs_bucket")
+        claim_name(
+            scope,
+            id,
+            name=bucket_name_prefix,
+            what="bucket_name_prefix",
+            way_out="bucket names are derived from it, so give each lake of an account and Region its own",
+        )
         super().__init__(scope, id)
         bucket_name = f"{bucket_name_prefix}-{Aws.ACCOUNT_ID}-{Aws.REGION}"
         self.derived_bucket_name = bucket_name

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from aws_cdk import Annotations, Aws
 from aws_cdk import aws_iam as iam
 
+from training_storage.validation import remember, remembered
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["allow_file_systems_to_use_key", "note_unknown_key_policy"]
 
-_MARK = "_training_storage_lets_fsx_in"
+_FACT = "lets file systems in:"
 
 
 def allow_file_systems_to_use_key(key: kms.IKey, *, bucket_arns: Sequence[str] = ()) -> bool:
@@ -58,13 +60,13 @@ def allow_file_systems_to_use_key(key: kms.IKey, *, bucket_arns: Sequence[str] =
         )
     )
     if added.statement_added:
-        vars(key)[_MARK] = True
+        remember(key, f"{_FACT} {key.node.path}", "yes")
     return added.statement_added
 
 
 def note_unknown_key_policy(scope: IConstruct, key: kms.IKey) -> None:
     """Note once on `scope` that the policy of `key` must let file systems in, unless it was seen to."""
-    if _MARK not in vars(key):
+    if remembered(key, f"{_FACT} {key.node.path}") is None:
         Annotations.of(scope).add_info_v2(
             "training-storage:key-policy",
             f"not checked at synth: the policy of {key.node.path} must let linked file systems in"

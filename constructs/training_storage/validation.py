@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from training_storage.planning.legality import Finding
 
 _Value = TypeVar("_Value")
+_FACT = "training-storage:fact:"
 
 
 class ConstructError(ValueError):
@@ -112,11 +113,25 @@ def claim_name(scope: IConstruct, id: str, *, name: str, what: str, way_out: str
     stack, stage = Stack.of(scope), Stage.of(scope)
     within = f"stage {stage.node.path if stage else ''}"
     account, region = (within if is_token(place) else place for place in (stack.account, stack.region))
-    taken: dict[tuple[str, ...], str] = vars(scope.node.root).setdefault("_training_storage_names", {})
     path = f"{scope.node.path}/{id}"
-    holder = taken.setdefault((what, account, region, name), path)
+    holder = remember(scope, f"{what} {name} in {account}, {region}", path)
     if holder != path:
         raise ConstructError(f"{what} must be another for each, got: {name!r} twice (also in {holder}); {way_out}")
+
+
+def remember(construct: IConstruct, fact: str, value: str) -> str:
+    """Note a fact about the app of `construct`, and return its value: the one that was noted first."""
+    known = remembered(construct, fact)
+    if known is None:
+        # Kept by the construct tree: the objects of Python come and go, and some are made anew each time.
+        construct.node.root.node.add_metadata(f"{_FACT}{fact}", value)
+    return value if known is None else known
+
+
+def remembered(construct: IConstruct, fact: str) -> str | None:
+    """Return the value of a fact about the app of `construct`; None if nobody noted it."""
+    entries = construct.node.root.node.metadata
+    return next((str(entry.data) for entry in entries if entry.type == f"{_FACT}{fact}"), None)
 
 
 def is_token(value: object) -> bool:
