@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
+from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -48,3 +49,18 @@ def bucket(aws_environment: LocalAws) -> str:
     name = f"training-{uuid.uuid4().hex[:12]}"
     aws_environment.client("s3").create_bucket(Bucket=name)
     return name
+
+
+@pytest.fixture(scope="session")
+def warm_processes() -> Any:
+    """A server that forks processes which have loaded everything."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["pytest", "training_storage.training.shard_pack"])
+    return context
+
+
+@pytest.fixture
+def quick_processes(request: pytest.FixtureRequest, warm_processes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start packing processes warm, but in the slow tests."""
+    if request.node.get_closest_marker("training") is None:
+        monkeypatch.setattr("training_storage.training.shard_pack.get_context", lambda _: warm_processes)

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from multiprocessing import Pool, get_context
+from multiprocessing import Pool
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,6 @@ import pytest
 from tests.training.loader_support import small_files, uploaded, written
 from training_storage import cli
 from training_storage.planning.shards import Readers
-from training_storage.training import shard_pack
 from training_storage.training.shard_errors import ShardError, ShardInputError
 from training_storage.training.shard_index import ShardIndex
 from training_storage.training.shard_manifest import build_manifest
@@ -39,22 +38,10 @@ if TYPE_CHECKING:
 
 pytest.importorskip("webdataset", reason="pip install 'training-storage[training]'")
 
+# `packed_once` and the slow tests start processes as people do.
+pytestmark = pytest.mark.usefixtures("quick_processes")
+
 SAMPLES = 60
-
-
-@pytest.fixture(scope="module")
-def warm() -> Any:
-    """A server that forks processes which have loaded everything."""
-    context = get_context("forkserver")
-    context.set_forkserver_preload(["pytest", "training_storage.training.shard_pack"])
-    return context
-
-
-@pytest.fixture(autouse=True)
-def quick_processes(request: pytest.FixtureRequest, warm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Start packing processes warm; `packed_once` and the slow tests start them as people do."""
-    if request.node.get_closest_marker("training") is None:
-        monkeypatch.setattr(shard_pack, "get_context", lambda _: warm)
 
 
 def bytes_of(folder: Path) -> dict[str, bytes]:
@@ -131,6 +118,9 @@ def test_packing_again_changes_nothing_and_repairs_what_was_damaged(
         (tmp_path / path).write_bytes(content)
     (tmp_path / "shard-000003.tar").write_bytes(b"damaged")
     (tmp_path / "shard-000005.tar").unlink()
+    altered = bytearray((tmp_path / "shard-000006.tar").read_bytes())
+    altered[700] ^= 1
+    (tmp_path / "shard-000006.tar").write_bytes(altered)
     untouched = (tmp_path / "shard-000001.tar").stat().st_ino
     pack_shards(source=str(source), target=str(tmp_path), shards=7, seed=3, processes=2)
     assert bytes_of(tmp_path) == bytes_of(packed_once)
@@ -528,7 +518,9 @@ def test_an_object_that_changes_after_it_was_listed_stops_the_packing(
 
     def replace(progress: PackProgress) -> None:
         if progress.of_files is None:
-            aws_environment.client("s3").put_object(Bucket=bucket, Key="raw/part-0/000000.bin", Body=b"x" * 28)
+            # Of the same size: only the ETag tells.
+            body = b"x" * (source / "part-0" / "000000.bin").stat().st_size
+            aws_environment.client("s3").put_object(Bucket=bucket, Key="raw/part-0/000000.bin", Body=body)
 
     with pytest.raises(ShardError, match="'part-0/000000.bin' has changed since it was listed"):
         pack_shards(source=uri, target=str(tmp_path / "out"), shards=2, progress=replace)

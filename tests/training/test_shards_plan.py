@@ -145,9 +145,11 @@ def test_the_plan_counts_the_requests_that_packing_makes(
             store.requests.clear()
             target = f"s3://{bucket}/packed-{shards}/"
             pack_shards(source=source, target=target, shards=shards, processes=2, access=access, work=str(tmp_path))
-        listed = [path for method, path in store.requests if method == "GET" and "list-type=2" in path]
-        reads = [one for one in store.requests if one[0] in ("GET", "HEAD") and one[1] not in listed]
-        writes = [one for one in store.requests if one[0] in ("PUT", "POST")]
+        # The plan is for AWS, whose conditions need no trial.
+        asked = [one for one in store.requests if "/.probe-" not in one[1]]
+        listed = [path for method, path in asked if method == "GET" and "list-type=2" in path]
+        reads = [one for one in asked if one[0] in ("GET", "HEAD") and one[1] not in listed]
+        writes = [one for one in asked if one[0] in ("PUT", "POST")]
         assert len(reads) == plan.packing.gets
         assert len(writes) + len(listed) == plan.packing.puts
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from training_storage.cli.checkpoint import os_reason
 from training_storage.cli.parser import OK, PROGRAM, Parser, Verbs, say
 from training_storage.planning.errors import InvalidJobError
 from training_storage.planning.field_kinds import Whole
@@ -68,7 +69,12 @@ def add_verb(verbs: Verbs) -> None:
         action="store_true",
         help="leave out files without an extension, and links that lead nowhere, instead of refusing them",
     )
-    options = ["--seed", "--processes", "--work", "--skip-unnamed"]
+    pack.add_argument(
+        "--accept-weaker",
+        action="store_true",
+        help="pack into a store too that replaces objects although it is asked not to; from one place at a time",
+    )
+    options = ["--seed", "--processes", "--work", "--skip-unnamed", "--accept-weaker"]
     _finish(pack, _pack, [*options, *_add_readers(pack), *_add_access(pack)])
     verify = actions.add_parser(
         "verify",
@@ -115,6 +121,12 @@ def _guarded(action: Callable[[argparse.Namespace], int], arguments: argparse.Na
         return action(arguments)
     except ShardError as error:
         say(sys.stderr, f"{PROGRAM}: {' '.join(str(error).split())}\n")
+        return _FAILED
+    except OSError as error:
+        # Of a file; without a name it is the answer that cannot be written, which `main` says.
+        if error.filename is None:
+            raise
+        say(sys.stderr, f"{PROGRAM}: {' '.join(os_reason(error).split())}.\n")
         return _FAILED
     except KeyboardInterrupt:
         sys.stderr.write(f"\n{PROGRAM}: interrupted; the same command again goes on where this one was.\n")
@@ -172,6 +184,7 @@ def _pack(arguments: argparse.Namespace) -> int:
             access=_access(arguments, contract),
             skip_unnamed=arguments.skip_unnamed,
             work=arguments.work,
+            accept_weaker=arguments.accept_weaker,
             progress=progress,
         )
     left_out = "".join(

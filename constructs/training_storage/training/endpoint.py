@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -42,8 +43,13 @@ def endpoint_of(
     """
     url = url or next((os.environ[name] for name in _VARIABLES if os.environ.get(name)), None)
     if url is not None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
+        try:
+            parts = urlsplit(url)
+            is_address = bool(parts.hostname) and parts.port != 0 and not re.search(r"[\s\x00]", url)
+        except ValueError:
+            # A bracket without its other half; a port above 65535.
+            parts, is_address = urlsplit(""), False
+        if not is_address or parts.scheme not in ("http", "https") or parts.path.strip("/") or parts.query:
             raise InvalidJobError(
                 f"endpoint url must be http:// or https://, a host and perhaps a port, got: {_without_secret(url)!r}."
                 " Leave out the bucket and the path."

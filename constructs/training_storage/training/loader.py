@@ -345,7 +345,7 @@ class _Opener:
                 pass
         except ShardError as error:
             # webdataset adds the stream to what an error says.
-            raise ShardError(error.args[0]) from None
+            raise ShardError(str(error.args[0]).partition(" @ <")[0]) from None
         except (TarError, ValueError) as error:
             raise ShardError(f"the shard {place} is no whole tar file ({error.args[0]}). {VERIFY_WORDS}") from error
         finally:

@@ -8,7 +8,7 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from training_storage.training.shard_errors import ShardInputError
+from training_storage.training.shard_errors import ShardError, ShardInputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,8 +26,13 @@ def locked(folder: Path, place: str) -> Iterator[None]:
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             raise ShardInputError(f"{place} is being packed by another process. Wait for its end.") from None
+        except OSError as error:
+            raise ShardInputError(
+                f"{str(folder)!r} must be on a file system with locks, got: {error.strerror}. Mount Lustre with the"
+                " option flock, or choose another place."
+            ) from None
         yield
     finally:
         os.close(lock)
@@ -36,11 +41,17 @@ def locked(folder: Path, place: str) -> Iterator[None]:
 def write_whole(path: Path, text: str) -> None:
     """Write a small file so that it is there whole or not at all, also after a power cut."""
     draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with draft.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    try:
+        with draft.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise ShardError(
+            f"{str(path)!r} cannot be written ({error.strerror}). Make room there; the same command goes on."
+        ) from error
 
 
 def sync_folder(path: str) -> None:

@@ -33,14 +33,21 @@ class HashingWriter:
         self._file = file
         self._hash = hashlib.sha256()
         self._waiting = bytearray()
+        self._dropped = False
         self.bytes = 0
 
     def write(self, data: bytes) -> int:
         """Write `data`. Tar writers come in small pieces, which are summed together."""
+        if self._dropped:
+            return len(data)
         self._waiting += data
         if len(self._waiting) >= _CHUNK_BYTES:
             self._pass_on()
         return len(data)
+
+    def drop(self) -> None:
+        """Take what still comes and write none of it: a tar writer that is given up writes its end all the same."""
+        self._dropped = True
 
     def finish(self) -> str:
         """Write what waits and return the SHA-256 in hexadecimal digits."""

@@ -120,7 +120,7 @@ class ShardIndex:
         return json.dumps(values, indent=1) + "\n"
 
     @classmethod
-    def from_json(cls, text: str, *, place: str) -> ShardIndex:
+    def from_json(cls, text: str | bytes, *, place: str) -> ShardIndex:
         """Read an index from its text; `place` names it in errors.
 
         Raises
@@ -130,8 +130,8 @@ class ShardIndex:
         """
         try:
             values = json.loads(text)
-        except ValueError as error:
-            raise ShardInputError(f"{place} must be JSON, got text that is not ({error}).") from None
+        except (ValueError, RecursionError) as error:
+            raise ShardInputError(f"{place} must be JSON, got: what is not ({error!s:.80}).") from None
         if not isinstance(values, dict) or values.get("format") != FORMAT:
             raise ShardInputError(f"{place} must be an index that `shards pack` wrote, got: something else.")
         if values.get("schema_version") != SCHEMA_VERSION:

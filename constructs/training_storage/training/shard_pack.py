@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import signal
+import sqlite3
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from multiprocessing import get_context
@@ -57,6 +60,7 @@ def pack_shards(
     access: S3Access | None = None,
     skip_unnamed: bool = False,
     work: str | None = None,
+    accept_weaker: bool = False,
     progress: Callable[[PackProgress], None] | None = None,
 ) -> ShardIndex:
     """Pack the files of `source` into WebDataset shards in `target`.
@@ -83,6 +87,9 @@ def pack_shards(
         Leave out files that can be no sample, such as those without an extension; otherwise they are refused.
     work
         A folder for the listing and for shards on their way to S3; the system's temporary one by default.
+    accept_weaker
+        Pack into a store that passes over ``If-None-Match`` too, where two packings at once can overwrite each other.
+        Stores that are not AWS are asked first.
     progress
         Is told how far the packing is, a few times a second.
 
@@ -105,10 +112,11 @@ def pack_shards(
         raise ShardInputError(f"seed must be a whole number from 0 to {_SEED_MAXIMUM}, got: {seed!r}.")
     count = _processes(processes)
     room = work_folder(work)
-    place, goal = open_source(source, access=access), open_target(target, access=access, work=room)
+    place = open_source(source, access=access)
+    goal = open_target(target, access=access, work=room, accept_weaker=accept_weaker)
     if f"{goal.name}/".startswith(f"{place.name.rstrip('/')}/"):
         raise ShardInputError(f"the target must lie outside of the source {place.name}, got: {goal.name}.")
-    with listing_folder(room) as folder, _Processes(count) as pool:
+    with listing_folder(room) as folder, _listing_errors(room), _Processes(count) as pool:
         manifest = build_manifest(
             place,
             path=folder / "manifest.sqlite",
@@ -131,6 +139,17 @@ def pack_shards(
             )
             goal.publish_index(index)
     return index
+
+
+@contextmanager
+def _listing_errors(room: str) -> Iterator[None]:
+    """Say where the listing is when it cannot be kept there."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise ShardError(
+            f"the listing of the source cannot be kept in {room!r} ({error}). Give a folder with more room with --work."
+        ) from error
 
 
 def _check_library() -> None:
@@ -185,8 +204,9 @@ class _Processes:
         )
 
     def __enter__(self) -> Self:
-        for _ in range(self._count):
-            self._pool.submit(is_ready)
+        with _interruption_held():
+            for _ in range(self._count):
+                self._pool.submit(is_ready)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -200,7 +220,8 @@ class _Processes:
         data = job.manifest.data
         try:
             while len(records) < shards:
-                waiting |= {self._pool.submit(pack_shard, task) for task in islice(rest, self._room(waiting))}
+                with _interruption_held():
+                    waiting |= {self._pool.submit(pack_shard, task) for task in islice(rest, self._room(waiting))}
                 done, waiting = wait(waiting, timeout=_SECONDS_BETWEEN_NOTES, return_when=FIRST_COMPLETED)
                 for future in done:
                     record = future.result()
@@ -217,6 +238,16 @@ class _Processes:
     def _room(self, waiting: Sized) -> int:
         # One waits for each that is being written, and not all of a hundred thousand.
         return 2 * self._count - len(waiting)
+
+
+@contextmanager
+def _interruption_held() -> Iterator[None]:
+    """Hold Ctrl-C back while processes are started, which inherit that: they would die with a page of imports."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _tasks(job: PackingJob, shards: int) -> Iterator[ShardTask]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
+import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from training_storage.training.endpoint import boto3_settings, endpoint_of
+from training_storage.training.publish_pauses import pauses
 from training_storage.training.shard_errors import ShardError, ShardInputError
 
 if TYPE_CHECKING:
@@ -15,9 +18,22 @@ if TYPE_CHECKING:
     from training_storage.training.contract import Endpoint, StorageContract
 
 _SCHEME = "s3://"
+_OTHER_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 #: A large pool: every request waits for a first byte, so many are on the way at once.
 _CONNECTIONS = 64
 _TIMEOUT_SECONDS = 60.0
+#: Of an answer that breaks off: the SDK tries a request again, not an answer that has begun.
+READ_TRIES: Final = 5
+#: What to do about refusals that people meet.
+_WAYS_OUT: Final = {
+    "AccessDenied": " Ask for the right, or use another role or profile.",
+    "ExpiredToken": " Renew the credentials; the same command goes on.",
+    "ExpiredTokenException": " Renew the credentials; the same command goes on.",
+    "InvalidAccessKeyId": " Check the credentials, and whether they are of this endpoint.",
+    "NoSuchBucket": " Check the name and the endpoint.",
+    "PermanentRedirect": " Name the bucket's Region with --region.",
+    "SignatureDoesNotMatch": " Check the credentials, and whether they are of this endpoint.",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,13 +57,28 @@ class S3Access:
         return cls(region=contract.region, endpoint=contract.endpoint)
 
     def client(self) -> Any:  # noqa: ANN401 - boto3 clients have no type
-        """Return a client with a connection pool of its own."""
+        """Return a client with a connection pool of its own.
+
+        Raises
+        ------
+        ShardInputError
+            If the surroundings or the endpoint allow none.
+        """
         # Loaded here: plans of local folders need no boto3.
         import boto3  # noqa: PLC0415
+        from botocore.exceptions import BotoCoreError  # noqa: PLC0415
 
         endpoint = self.endpoint or endpoint_of()
         settings = boto3_settings(endpoint, connections=_CONNECTIONS, timeout_seconds=_TIMEOUT_SECONDS)
-        return boto3.client("s3", region_name=self.region, **settings)
+        try:
+            return boto3.client("s3", region_name=self.region, **settings)
+        except (BotoCoreError, ValueError) as error:
+            # A profile or Region that does not exist; an endpoint that is no address.
+            words = " ".join(str(error).split()).rstrip(".")
+            raise ShardInputError(
+                f"S3 cannot be used as the surroundings say, got: {words}. Repair AWS_PROFILE, AWS_REGION or the"
+                " endpoint."
+            ) from None
 
 
 def aws_variables() -> dict[str, str]:
@@ -58,6 +89,18 @@ def aws_variables() -> dict[str, str]:
 def is_uri(place: str) -> bool:
     """Whether `place` is in S3, and not a folder."""
     return place.startswith(_SCHEME)
+
+
+def refuse_no_place(place: str, what: str) -> None:
+    """Refuse what is neither a folder nor ``s3://``, but would be taken for a folder of that name.
+
+    Raises
+    ------
+    ShardInputError
+        For nothing at all, and for another scheme, or one in capitals or with a slash too few.
+    """
+    if not place or (_OTHER_SCHEME.match(place) and not is_uri(place)):
+        raise ShardInputError(f"the {what} must be a folder or s3://BUCKET/PREFIX/, in small letters, got: {place!r}.")
 
 
 def split_uri(uri: str) -> tuple[str, str]:
@@ -95,9 +138,25 @@ def said(call: Callable[[], Any], *, action: str, place: str) -> Any:  # noqa: A
     except ClientError as error:
         answer = error.response["Error"]
         words = " ".join(str(answer.get("Message", "")).split())
-        raise ShardError(f"{action} of {place} was refused ({answer.get('Code')}: {words}).") from error
+        code = answer.get("Code")
+        raise ShardError(f"{action} of {place} was refused ({code}: {words}).{_WAYS_OUT.get(code, '')}") from error
     except BotoCoreError as error:
         raise ShardError(f"{action} of {place} failed ({' '.join(str(error).split())}).") from error
+
+
+def body_of(ask: Callable[[], Any]) -> bytes:
+    """Return the whole body of what `ask` answers, and ask again where it breaks off."""
+    from botocore.exceptions import HTTPClientError, IncompleteReadError  # noqa: PLC0415 - see S3Access.client
+
+    for tries, pause in enumerate(pauses(), 1):
+        answer = ask()
+        try:
+            return bytes(answer["Body"].read())
+        except (HTTPClientError, IncompleteReadError):
+            if tries == READ_TRIES:
+                raise
+        time.sleep(pause)
+    raise AssertionError("pauses never end")
 
 
 def region_of(access: S3Access) -> str | None:

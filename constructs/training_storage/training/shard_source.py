@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from training_storage.training.shard_errors import ShardError, ShardInputError
-from training_storage.training.shard_s3 import S3Access, is_uri, said, split_uri, status_of
+from training_storage.training.shard_s3 import S3Access, body_of, is_uri, refuse_no_place, said, split_uri, status_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -67,6 +67,7 @@ def open_source(place: str, *, access: S3Access) -> Source:
     if is_uri(place):
         bucket, prefix = split_uri(place)
         return S3Prefix(bucket=bucket, prefix=prefix, access=access)
+    refuse_no_place(place, "source")
     if not Path(place).is_dir():
         raise ShardInputError(f"the source must be a folder or s3://BUCKET/PREFIX/, got: {place!r}.")
     return Folder(path=os.path.realpath(place))
@@ -201,13 +202,12 @@ class S3Prefix:
 
         def get(file: SourceFile) -> bytes:
             try:
-                answer = client.get_object(Bucket=self.bucket, Key=self.prefix + file.path, IfMatch=file.mark)
-                data: bytes = answer["Body"].read()
+                key = self.prefix + file.path
+                return body_of(lambda: client.get_object(Bucket=self.bucket, Key=key, IfMatch=file.mark))
             except ClientError as error:
                 if status_of(error) in (_PRECONDITION_FAILED, _NOT_FOUND):
                     raise changed(file) from error
                 raise
-            return data
 
         def read(file: SourceFile) -> bytes:
             data: bytes = said(lambda: get(file), action="reading", place=f"{self.name}{file.path}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from training_storage.training.shard_s3 import S3Access, is_uri, split_uri
+from training_storage.training.shard_s3 import S3Access, is_uri, refuse_no_place, split_uri
 from training_storage.training.shard_target_folder import FolderTarget
 from training_storage.training.shard_target_s3 import PrefixTarget
 
@@ -38,7 +38,7 @@ class Target(Protocol):
         """Write the index, which ends the packing; the same one may be there already."""
 
 
-def open_target(place: str, *, access: S3Access, work: str) -> Target:
+def open_target(place: str, *, access: S3Access, work: str, accept_weaker: bool = False) -> Target:
     """Return the target at `place`, a folder or ``s3://bucket/prefix/``.
 
     Parameters
@@ -49,8 +49,16 @@ def open_target(place: str, *, access: S3Access, work: str) -> Target:
         How S3 is reached.
     work
         A folder for shards on their way to S3. Each process needs one shard's size there.
+    accept_weaker
+        Write to a store that passes over ``If-None-Match`` too.
+
+    Raises
+    ------
+    ShardInputError
+        If it is neither.
     """
     if is_uri(place):
         bucket, prefix = split_uri(place)
-        return PrefixTarget(bucket=bucket, prefix=prefix, access=access, work=work)
+        return PrefixTarget(bucket=bucket, prefix=prefix, access=access, work=work, accept_weaker=accept_weaker)
+    refuse_no_place(place, "target")
     return FolderTarget(path=str(Path(place).resolve()))

@@ -34,6 +34,10 @@ class FolderTarget:
     def _work(self) -> Path:
         return Path(self.path, WORK_NAME)
 
+    @property
+    def _marker(self) -> Path:
+        return self._work / "run.json"
+
     @contextmanager
     def claimed(self, run: str) -> Iterator[None]:
         """Hold a lock on the folder; see `Target`."""
@@ -42,25 +46,35 @@ class FolderTarget:
         except OSError as error:
             raise ShardInputError(f"the target {self.path!r} cannot be written ({error.strerror}).") from None
         with locked(self._work, self.path):
-            self._take_over(run)
+            try:
+                self._take_over(run)
+            except BaseException:
+                if not self._marker.exists():
+                    # Nothing of ours stays in a folder of somebody else.
+                    shutil.rmtree(self._work)
+                raise
             yield
 
     def _take_over(self, run: str) -> None:
-        marker, index = self._work / "run.json", self._index()
+        index = self._index()
         names = [path.name for path in Path(self.path).iterdir()]
         strangers = sorted(
             name for name in names if name not in (WORK_NAME, INDEX_NAME) and not SHARD_NAME.fullmatch(name)
         )
-        known = json.loads(marker.read_text(encoding="utf-8"))["run"] if marker.exists() else index and index.run
+        known = self._begun_run() if self._marker.exists() else index and index.run
         begun = known is not None or any(SHARD_NAME.fullmatch(name) for name in names)
         if strangers or (begun and known != run):
-            if not marker.exists():
-                # Nothing of ours stays in a folder of somebody else.
-                shutil.rmtree(self._work)
             raise occupied(self.path, strangers[0] if strangers else None)
         for left in self._work.glob("*.tmp"):
             left.unlink()
-        write_whole(marker, json.dumps({"run": run}) + "\n")
+        write_whole(self._marker, json.dumps({"run": run}) + "\n")
+
+    def _begun_run(self) -> str:
+        try:
+            return str(json.loads(self._marker.read_bytes())["run"])
+        except (ValueError, TypeError, KeyError):
+            # Ours is whole or not there: this is somebody else's.
+            raise occupied(self.path, f"{WORK_NAME}/{self._marker.name}") from None
 
     def staging(self, name: str) -> Path:
         """Return a file in the folder itself, so that publishing is renaming."""
@@ -86,12 +100,16 @@ class FolderTarget:
     def _noted(self, name: str) -> ShardRecord | None:
         noted, index = self._work / f"{name}.json", self._index()
         if noted.exists():
-            return ShardRecord.from_values(json.loads(noted.read_text(encoding="utf-8")))
+            try:
+                return ShardRecord.from_values(json.loads(noted.read_bytes()))
+            except (ValueError, ShardInputError):
+                # Whatever has altered it: the shard is made again.
+                return None
         return next((record for record in index.shards if record.name == name), None) if index else None
 
     def _index(self) -> ShardIndex | None:
         path = Path(self.path, INDEX_NAME)
-        return ShardIndex.from_json(path.read_text(encoding="utf-8"), place=str(path)) if path.exists() else None
+        return ShardIndex.from_json(path.read_bytes(), place=str(path)) if path.exists() else None
 
     def publish_index(self, index: ShardIndex) -> None:
         """Write the index in one step, then remove what only an unfinished packing needs."""

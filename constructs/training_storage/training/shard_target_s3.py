@@ -5,24 +5,31 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training_storage.planning.shard_uploads import upload_part_bytes
+from training_storage.training.endpoint import endpoint_of, is_aws
+from training_storage.training.publish_pauses import pauses
 from training_storage.training.shard_claim import SHARD_NAME, locked, occupied
-from training_storage.training.shard_errors import ShardError
+from training_storage.training.shard_errors import ShardError, ShardInputError
 from training_storage.training.shard_index import INDEX_NAME, ShardIndex, ShardRecord
-from training_storage.training.shard_s3 import S3Access, said, status_of
+from training_storage.training.shard_s3 import S3Access, body_of, said, status_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _PRECONDITION_FAILED, _CONFLICT, _NOT_FOUND = 412, 409, 404
 _PARTS_AT_ONCE = 4
+#: While another writer creates the same object: about 15 seconds.
+_CONFLICTS = 12
+_PROBE_PREFIX = ".probe-"
 #: Says how a checksum was made; the request that completes an upload wants the checksums alone.
 _KIND = "ChecksumType"
 
@@ -35,6 +42,7 @@ class PrefixTarget:
     prefix: str
     access: S3Access
     work: str
+    accept_weaker: bool = False
 
     @property
     def name(self) -> str:
@@ -48,14 +56,47 @@ class PrefixTarget:
         for page in self._pages(client):
             for item in page.get("Contents", []):
                 name = item["Key"][len(self.prefix) :]
-                if name and not self._is_ours(client, name, run):
+                if name and not name.startswith(_PROBE_PREFIX) and not self._is_ours(client, name, run):
                     raise occupied(self.name, name)
-        self._staged.mkdir(exist_ok=True)
+        if not self.accept_weaker and not is_aws(self.access.endpoint or endpoint_of()):
+            self._probe(client)
+        self._make_staged()
         with locked(self._staged, self.name):
             for left in self._staged.glob("*.tmp"):
                 left.unlink()
             yield
         shutil.rmtree(self._staged)
+
+    def _probe(self, client: Any) -> None:  # noqa: ANN401 - boto3 clients have no type
+        """Refuse a store that takes the condition of a create-only write and passes over it."""
+        place = {"Bucket": self.bucket, "Key": f"{self.prefix}{_PROBE_PREFIX}{uuid.uuid4().hex}"}
+        try:
+            first, second = (
+                self._created(partial(client.put_object, **place, Body=body, IfNoneMatch="*")) for body in (b"1", b"22")
+            )
+        finally:
+            with suppress(ShardError):
+                self._said(partial(client.delete_object, **place), "deleting")
+        if not first or second:
+            raise ShardInputError(
+                f"the store of {self.name} must refuse to replace an object (If-None-Match), got: it was replaced. Two"
+                " packings at once could overwrite each other's shards. To pack all the same, from one place at a time,"
+                " add --accept-weaker."
+            )
+
+    def _make_staged(self) -> None:
+        """Make the folder of staged shards. Its name can be guessed: one of another user could alter what is sent."""
+        try:
+            self._staged.mkdir(mode=0o700, exist_ok=True)
+        except FileExistsError:
+            raise ShardInputError(
+                f"{str(self._staged)!r} must be a folder, got: something else. Give --work."
+            ) from None
+        if self._staged.is_symlink() or self._staged.stat().st_uid != os.geteuid():
+            raise ShardInputError(
+                f"{str(self._staged)!r} must be a folder of this user, got: another's. Give a --work folder of"
+                " your own."
+            )
 
     def _is_ours(self, client: Any, name: str, run: str) -> bool:  # noqa: ANN401 - boto3 clients have no type
         if name == INDEX_NAME:
@@ -97,13 +138,17 @@ class PrefixTarget:
         return self._finished(self.access.client(), name, run)
 
     def _finished(self, client: Any, name: str, run: str) -> ShardRecord | None:  # noqa: ANN401 - boto3 has no types
-        try:
-            head = client.head_object(Bucket=self.bucket, Key=self.prefix + name)
-        except client.exceptions.ClientError as error:
-            if status_of(error) == _NOT_FOUND:
-                return None
-            raise ShardError(f"asking for {self.name}{name} was refused (HTTP {status_of(error)}).") from error
-        noted = head["Metadata"]
+        def ask() -> dict[str, Any] | None:
+            try:
+                head: dict[str, Any] = client.head_object(Bucket=self.bucket, Key=self.prefix + name)
+            except client.exceptions.ClientError as error:
+                if status_of(error) == _NOT_FOUND:
+                    return None
+                raise
+            return head
+
+        head = said(ask, action="asking", place=f"{self.name}{name}")
+        noted = head["Metadata"] if head else {}
         if noted.get("run") != run:
             return None
         values = {"name": name, "samples": int(noted["samples"]), "files": int(noted["files"])}
@@ -123,29 +168,31 @@ class PrefixTarget:
                 IfNoneMatch="*",
             )
         )
-        if not made and self._index_text(client) != text:
+        if not made and self._index_text(client) != text.encode():
             raise occupied(self.name, INDEX_NAME)
 
-    def _index_text(self, client: Any) -> str:  # noqa: ANN401 - boto3 clients have no type
-        def read() -> str:
-            body: bytes = client.get_object(Bucket=self.bucket, Key=self.prefix + INDEX_NAME)["Body"].read()
-            return body.decode()
-
-        return str(self._said(read, "reading"))
+    def _index_text(self, client: Any) -> bytes:  # noqa: ANN401 - boto3 clients have no type
+        get = partial(client.get_object, Bucket=self.bucket, Key=self.prefix + INDEX_NAME)
+        return bytes(self._said(partial(body_of, get), "reading"))
 
     def _created(self, create: Callable[[], object]) -> bool:
         """Return whether `create` made the object; False if there was one already."""
         from botocore.exceptions import ClientError  # noqa: PLC0415 - local folders need no boto3
 
         def attempt() -> bool:
-            try:
-                create()
-            except ClientError as error:
-                # 409: another writer creates the same object right now.
-                if status_of(error) not in (_PRECONDITION_FAILED, _CONFLICT):
-                    raise
-                return False
-            return True
+            for tries, pause in enumerate(pauses(), 1):
+                try:
+                    create()
+                except ClientError as error:
+                    if status_of(error) == _PRECONDITION_FAILED:
+                        return False
+                    # Another writer creates the same object right now: who wins is not known yet.
+                    if status_of(error) != _CONFLICT or tries == _CONFLICTS:
+                        raise
+                else:
+                    return True
+                time.sleep(pause)
+            raise AssertionError("pauses never end")
 
         return bool(self._said(attempt, "writing"))
 

@@ -5,16 +5,28 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from concurrent.futures import ThreadPoolExecutor, as_completed
+import time
+from concurrent.futures import as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from training_storage.planning.units import MIB
+from training_storage.training.daemon_threads import DaemonThreads
+from training_storage.training.publish_pauses import pauses
 from training_storage.training.shard_claim import WORK_NAME
 from training_storage.training.shard_errors import ShardError, ShardInputError
 from training_storage.training.shard_index import INDEX_NAME, ShardIndex
-from training_storage.training.shard_s3 import S3Access, is_uri, said, split_uri, status_of
+from training_storage.training.shard_s3 import (
+    READ_TRIES,
+    S3Access,
+    body_of,
+    is_uri,
+    refuse_no_place,
+    said,
+    split_uri,
+    status_of,
+)
 from training_storage.training.shard_source import S3Prefix
 
 if TYPE_CHECKING:
@@ -50,7 +62,7 @@ class Finding:
 class _Place(Protocol):
     name: str
 
-    def index_text(self) -> str: ...
+    def index_text(self) -> bytes: ...
 
     def sizes(self) -> dict[str, int]: ...
 
@@ -121,7 +133,7 @@ def verify_shards(
             found.append(wrong)
     if not sizes_only:
         at_once = _S3_AT_ONCE if is_uri(place) else len(os.sched_getaffinity(0))
-        with ThreadPoolExecutor(at_once) as pool:
+        with DaemonThreads(at_once, name="verify-shard") as pool:
             reads = [pool.submit(_content_finding, opened, record, progress) for record in whole]
             found += [wrong for read in as_completed(reads) if (wrong := read.result()) is not None]
     return index, tuple(sorted(found, key=lambda finding: finding.name))
@@ -154,6 +166,7 @@ def _open(place: str, access: S3Access) -> _Place:
     if is_uri(place):
         bucket, prefix = split_uri(place)
         return _Prefix(S3Prefix(bucket=bucket, prefix=prefix, access=access))
+    refuse_no_place(place, "place of shards")
     return _Folder(place)
 
 
@@ -169,14 +182,17 @@ class _Folder:
         self.name = path
         self._path = Path(path)
 
-    def index_text(self) -> str:
+    def index_text(self) -> bytes:
         try:
-            return (self._path / INDEX_NAME).read_text(encoding="utf-8")
+            return (self._path / INDEX_NAME).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             raise _no_index(self.name, begun=(self._path / WORK_NAME).exists()) from None
+        except OSError as error:
+            raise ShardError(f"{str(self._path / INDEX_NAME)!r} cannot be read ({error.strerror}).") from error
 
     def sizes(self) -> dict[str, int]:
-        return {path.name: path.stat().st_size for path in self._path.glob("*.tar")}
+        # A link that leads nowhere is a shard that is not there.
+        return {path.name: path.stat().st_size for path in self._path.glob("*.tar") if path.exists()}
 
     def chunks(self, name: str) -> Iterator[bytes]:
         with (self._path / name).open("rb") as file:
@@ -190,30 +206,41 @@ class _Prefix:
         self._prefix = prefix
         self._client = prefix.access.client()
 
-    def index_text(self) -> str:
-        text: str = said(self._get_index, action="reading", place=f"{self.name}{INDEX_NAME}")
-        return text
+    def index_text(self) -> bytes:
+        return bytes(said(self._get_index, action="reading", place=f"{self.name}{INDEX_NAME}"))
 
-    def _get_index(self) -> str:
+    def _get_index(self) -> bytes:
         try:
-            answer = self._get(INDEX_NAME)
+            return body_of(lambda: self._get(INDEX_NAME))
         except self._client.exceptions.ClientError as error:
             if status_of(error) == _NOT_FOUND:
                 raise _no_index(self.name, begun=any(self.sizes())) from None
             raise
-        text: str = answer.read().decode()
-        return text
 
     def sizes(self) -> dict[str, int]:
         return {file.path: file.size for file in self._prefix.files() if _TAR.fullmatch(file.path)}
 
     def chunks(self, name: str) -> Iterator[bytes]:
-        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - local folders need no boto3
+        from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError  # noqa: PLC0415 - see body_of
 
+        read, condition = 0, {}
         try:
-            yield from self._get(name).iter_chunks(_CHUNK_BYTES)
+            for tries, pause in enumerate(pauses(), 1):
+                # An answer that broke off goes on where it was, if the object is still the same.
+                answer = self._get(name, **condition)
+                try:
+                    for chunk in answer["Body"].iter_chunks(_CHUNK_BYTES):
+                        read += len(chunk)
+                        yield chunk
+                except HTTPClientError:
+                    if tries == READ_TRIES:
+                        raise
+                else:
+                    return
+                condition = {"Range": f"bytes={read}-", "IfMatch": answer["ETag"]}
+                time.sleep(pause)
         except (BotoCoreError, ClientError) as error:
             raise ShardError(" ".join(str(error).split())) from error
 
-    def _get(self, name: str) -> Any:  # noqa: ANN401 - boto3 has no types
-        return self._client.get_object(Bucket=self._prefix.bucket, Key=self._prefix.prefix + name)["Body"]
+    def _get(self, name: str, **condition: str) -> Any:  # noqa: ANN401 - boto3 has no types
+        return self._client.get_object(Bucket=self._prefix.bucket, Key=self._prefix.prefix + name, **condition)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 #: What reads on the way may hold together, whatever their number.
 _AHEAD_BYTES = 256 * MIB
 _FILES_BETWEEN_NOTES = 64
+_SECONDS_TO_STOP = 10
 
 Sample = tuple["SampleFiles", list[bytes]]
 
@@ -75,7 +76,7 @@ def start_process(variables: dict[str, str], progress: Any, stop: Any) -> None: 
     os.environ.update(variables)
     # Ctrl-C goes to the whole group; the parent decides what ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_in_time, args=(stop,), daemon=True).start()
     _Process.tar_writer = _tar_writer()
     _Process.progress, _Process.stop = progress, stop
 
@@ -94,11 +95,17 @@ def _tar_writer() -> Any:  # noqa: ANN401 - webdataset has no types
     return TarWriter
 
 
-def _end_with_parent() -> None:
-    """End this process when its parent is gone, killed ones included: nobody would fetch its shards."""
+def _end_in_time(stop: Any) -> None:  # noqa: ANN401 - a shared value has no type
+    """End this process when its parent is gone, killed ones included, or when it does not end itself after `stop`.
+
+    Nobody would fetch its shards. A request to a store that is silent takes minutes, and cannot be interrupted.
+    """
     parent = parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
+    stopped = 0
+    while parent is not None and stopped < _SECONDS_TO_STOP:
+        if wait([parent.sentinel], timeout=1.0):
+            break
+        stopped += bool(stop.value)
     os._exit(1)
 
 
@@ -118,32 +125,52 @@ def pack_shard(task: ShardTask) -> ShardRecord:
     try:
         record = _write(task, staged)
         job.target.publish(staged, record, run=job.run)
-    except BaseException:
+    except BaseException as error:
         staged.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise ShardError(
+                f"the shard {task.name} cannot be written, got: {error.strerror or error} at"
+                f" {str(error.filename or staged)!r}. Make room there, or pack elsewhere; the same command goes on."
+            ) from None
+        if isinstance(error, MemoryError):
+            raise ShardError(
+                f"the shard {task.name} has a sample that does not fit into memory, where each is held whole. Leave it"
+                " out, or pack with fewer --processes."
+            ) from None
         raise
     return record
 
 
 def _write(task: ShardTask, staged: Any) -> ShardRecord:  # noqa: ANN401 - a path
-    samples = files = noted_files = noted_bytes = 0
     with staged.open("xb") as file:
         out = HashingWriter(file)
-        # Bytes go in as they are, with one time and one owner for all: the same samples give the same file.
-        tar = _Process.tar_writer(out, encoder=False, keep_meta=True, compress=False, mtime=0)
-        for sample, contents in _read(task):
-            fields = {name: data for (name, _), data in zip(sample.files, contents, strict=True)}
-            noted_bytes += tar.write({"__key__": sample.key, **fields})
-            samples += 1
-            files += len(fields)
-            if files - noted_files >= _FILES_BETWEEN_NOTES:
-                _note(files - noted_files, noted_bytes)
-                noted_files, noted_bytes = files, 0
-                if _Process.stop.value:
-                    raise ShardError("stopped, because another process failed.")
-        tar.close()
+        try:
+            samples, files = _fill(task, out)
+        except BaseException:
+            out.drop()
+            raise
         digest = out.finish()
-    _note(files - noted_files, noted_bytes)
     return ShardRecord(name=task.name, samples=samples, files=files, bytes=out.bytes, sha256=digest)
+
+
+def _fill(task: ShardTask, out: HashingWriter) -> tuple[int, int]:
+    """Write the samples of `task`; return how many they and their files are."""
+    samples = files = noted_files = noted_bytes = 0
+    # Bytes go in as they are, with one time and one owner for all: the same samples give the same file.
+    tar = _Process.tar_writer(out, encoder=False, keep_meta=True, compress=False, mtime=0)
+    for sample, contents in _read(task):
+        fields = {name: data for (name, _), data in zip(sample.files, contents, strict=True)}
+        noted_bytes += tar.write({"__key__": sample.key, **fields})
+        samples += 1
+        files += len(fields)
+        if files - noted_files >= _FILES_BETWEEN_NOTES:
+            _note(files - noted_files, noted_bytes)
+            noted_files, noted_bytes = files, 0
+            if _Process.stop.value:
+                raise ShardError("stopped, because another process failed.")
+    tar.close()
+    _note(files - noted_files, noted_bytes)
+    return samples, files
 
 
 def _read(task: ShardTask) -> Iterator[Sample]:
