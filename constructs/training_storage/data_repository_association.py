@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["DataRepositoryAssociation"]
 
+#: What the rules call otherwise.
+_PARAMETERS = {"chunk_size_mib": "imported_file_chunk_size_mib", "data_repository_path": "prefix"}
+
 
 class DataRepositoryAssociation(Construct):
     """One link; links of a file system are made one after another, and after the lake's policies.
@@ -126,7 +129,7 @@ class DataRepositoryAssociation(Construct):
         super().__init__(scope, id)
         #: The link as the rules see it.
         self.spec: legality.Link = spec
-        say_unchecked(self, spec.unknown_fields())
+        say_unchecked(self, spec.unknown_fields(), parameters=_PARAMETERS)
         self.file_system_path: str = file_system_path
         self.bucket: s3.IBucket = linked
         self.data_lake: DataLakeBase | None = data_lake

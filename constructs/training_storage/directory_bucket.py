@@ -97,7 +97,8 @@ class DirectoryBucket(DirectoryBucketBase):
             )
         super().__init__(scope, id)
         # A key is always a token, and nothing about it is checked.
-        say_unchecked(self, (name for name in spec.unknown_fields() if name != "kms_key"))
+        unknown = [name for name in spec.unknown_fields() if name != "kms_key"]
+        say_unchecked(self, unknown, parameters={"name": "base_name"})
         self.zone_id: str = zone_id
         self.encryption_key: kms.IKey | None = encryption_key
 

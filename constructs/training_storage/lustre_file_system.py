@@ -39,6 +39,14 @@ _TIERING = "INTELLIGENT_TIERING"
 _SCRATCH = "SCRATCH_2"
 _SERVERS = "FSx for Lustre file servers"
 _CLIENTS = "FSx for Lustre clients"
+#: What the rules call otherwise.
+_PARAMETERS = {
+    "backup_retention_days": "automatic_backup_retention_days",
+    "logging.group": "log_group",
+    "logging.level": "log_level",
+    "metadata.iops": "metadata_iops",
+    "read_cache.size_gib": "read_cache_gib",
+}
 
 
 class LustreFileSystem(LustreFileSystemBase):
@@ -225,7 +233,7 @@ class LustreFileSystem(LustreFileSystemBase):
         self.vpc: ec2.IVpc = vpc
         self.subnet: ec2.ISubnet = subnet
         self.spec: legality.FileSystem = spec
-        say_unchecked(self, spec.unknown_fields())
+        say_unchecked(self, spec.unknown_fields(), parameters=_PARAMETERS)
 
         identity = _identity(
             deployment_type,

@@ -10,6 +10,7 @@ Tokens (values known only at deployment) are passed over: nothing can be said ab
 from __future__ import annotations
 
 import re
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aws_cdk import Annotations, Stack, Stage, Token
@@ -18,7 +19,7 @@ from training_storage.planning import catalog
 from training_storage.planning.legality import UNKNOWN, Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from aws_cdk import IResource
     from constructs import IConstruct
@@ -73,9 +74,21 @@ def region_of(scope: IConstruct) -> catalog.Region | None:
 UNCHECKED = "training-storage:unchecked"
 
 
-def say_unchecked(construct: IConstruct, fields: Iterable[str]) -> None:
-    """Note once on `construct` which `fields` could not be checked, because they are known only at deployment."""
-    names = ", ".join(fields)
+def say_unchecked(
+    construct: IConstruct, fields: Iterable[str], *, parameters: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Note once on `construct` which `fields` could not be checked, because they are known only at deployment.
+
+    Parameters
+    ----------
+    construct
+        What they are fields of.
+    fields
+        As the rules call them.
+    parameters
+        What the construct calls them, where that is another name.
+    """
+    names = ", ".join(parameters.get(field, field) for field in fields)
     if names:
         Annotations.of(construct).add_info_v2(UNCHECKED, f"known only at deployment, so not checked at synth: {names}")
 
