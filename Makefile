@@ -11,7 +11,7 @@ export CDK_DISABLE_CLI_TELEMETRY := true
 # Shell of the node kit, and the commands that its tests put in front of PATH.
 SHELL_SCRIPTS = $(shell find constructs/training_storage/node_kit -name '*.sh' -o -name '*.sbatch') $(wildcard tests/node_kit/commands/* examples/*/*.sh examples/*/*.sbatch)
 
-.PHONY: help setup demo test test-fast test-fast-app test-fast-rest test-local-aws test-training test-cdk test-pure bench docs lint format clean
+.PHONY: help setup demo test test-fast test-fast-app test-fast-rest test-local-aws test-training test-cdk test-pure test-release bench docs lint format clean
 
 help: ## Show this list.
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -67,7 +67,10 @@ test-cdk: # Constructs, the app, snapshots, and the node kit: about half of the 
 	@pytest --quiet $(CDK_TESTS)
 
 test-pure: # Planning, commands, compliance of templates, what of training needs neither AWS nor torch.
-	@pytest --quiet $(OTHER_TESTS) -m "not ($(SLOW))"
+	@pytest --quiet $(OTHER_TESTS) -m "not ($(SLOW) or release)"
+
+test-release: setup ## The wheel in an empty environment, with mypy over all of CDK's types: what a release waits for.
+	@pytest --quiet tests/packaging
 
 bench: setup ## Measure every claim and write docs/benchmarks.md.
 	@PYTHONPATH=.:constructs python -m tests.benchmarks.bench

@@ -1,0 +1,1 @@
+"""The platform that a research group trains on: an app of its own that gets its storage from a library."""
