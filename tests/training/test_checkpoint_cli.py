@@ -52,9 +52,56 @@ def test_a_script_can_tell_nothing_there_from_a_failure(tmp_path: Path, capsys: 
     assert "no complete checkpoint in" in capsys.readouterr().err
     folder = saved(tmp_path / "local", 10)
     assert main(["checkpoint", "publish", str(folder), "--to", lustre.uri]) == 0
-    (tmp_path / "lustre" / folder.name / "model.pt").write_bytes(bytes(3000))
-    assert main(["checkpoint", "restore", "--from", lustre.uri, *into]) == 1
-    assert "is damaged" in capsys.readouterr().err
+    for damage in (bytes(3000), bytes(2999)):
+        (tmp_path / "lustre" / folder.name / "model.pt").write_bytes(damage)
+        assert main(["checkpoint", "restore", "--from", lustre.uri, *into]) == 1
+        assert "is damaged" in capsys.readouterr().err
+    assert main(["checkpoint", "restore", "--from", lustre.uri, "--name", "step-0000000011", *into]) == 1
+    assert "no checkpoint 'step-0000000011' in" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "latest.json must be whole JSON"),
+        ('{"schema_version": 2}', "latest.json must have schema_version 1, got: 2"),
+        (
+            '{"schema_version": 1, "checkpoint": "step-0000000900", "step": 900}',
+            "latest.json names step-0000000900, which is not there",
+        ),
+    ],
+)
+def test_list_shows_the_checkpoints_whatever_the_pointer_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, words: str
+) -> None:
+    place = tmp_path / "lustre"
+    assert main(["checkpoint", "publish", str(saved(tmp_path / "local", 10)), "--to", str(place)]) == 0
+    (place / "latest.json").write_text(text, encoding="utf-8")
+    capsys.readouterr()
+    assert main(["checkpoint", "list", str(place)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(f"{place}/  {words}")
+    assert lines[2].split()[:3] == ["step-0000000010", "10", "complete"]
+    assert main(["checkpoint", "list", str(place), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["places"][0]["latest_why"].startswith(words)
+
+
+@pytest.mark.parametrize("place", ["", "S3://lake/x", "s3:/lake/x", "gs://lake/x", "file:///x"])
+def test_what_only_looks_like_a_store_is_never_taken_for_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    folder = saved(tmp_path / "local", 10)
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    for command in (
+        ["publish", str(folder), "--to", place],
+        ["restore", "--from", place, "--into", "x"],
+        ["list", place],
+    ):
+        assert main(["checkpoint", *command]) == 2
+        assert f"must be s3://BUCKET/PREFIX/, in small letters, or a path, got: {place!r}." in capsys.readouterr().err
+    assert list(here.iterdir()) == []
 
 
 def test_list_finds_damage_in_sizes_always_and_in_bytes_when_asked(
@@ -120,7 +167,16 @@ STORE = ("--endpoint-url", "http://127.0.0.1:1")
         (["publish", "/no/folder-1", "--to", "/tmp/x"], "must be a folder, got: '/no/folder-1'"),  # noqa: S108
         (["publish", "/no/folder-1"], r"no storage contract at '/no/contract'.* Or give --to PLACE\."),
         (["publish", "/no/folder-1", "--to", "s3://", *STORE], "must be s3://BUCKET/PREFIX/"),
-        (["publish", "/no/folder-1", "--rank", "x", "--to", "/x"], "--rank must be a whole number from 0, got: 'x'"),
+        (["publish", "/no/folder-1", "--rank", "x", "--to", "/x"], "--rank must be a whole number from 0 .*, got: 'x'"),
+        (
+            ["publish", "/no/folder-1", "--step", "9" * 5000, "--to", "/x"],
+            "--step must be a .* at most 18 digits",
+        ),
+        (["publish", "/no/folder-1", "--timeout-minutes", "0", "--to", "/x"], "--timeout-minutes must .* from 1 "),
+        (
+            ["restore", "--from", "/x", "--into", "/y", "--concurrency", "0"],
+            "--concurrency must .* from 1 ",
+        ),
         (
             ["publish", "/x-1", "--to", "s3://bucket-a/x", "--part-size-mib", "1", *STORE],
             "part_size_mib must be from 5 to 5120",

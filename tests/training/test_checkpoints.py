@@ -7,6 +7,7 @@ import errno
 import itertools
 import json
 import os
+import stat
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.training.checkpoint_support import PART, content, files_of, s3_place, saved
-from training_storage.checkpoint_format import MARKER_NAME, POINTER_NAME, read_marker, read_pointer
+from training_storage.checkpoint_format import DCP_METADATA_NAME, MARKER_NAME, POINTER_NAME, read_marker, read_pointer
 from training_storage.planning.errors import InvalidJobError
 from training_storage.training.checkpoint_errors import (
     CheckpointError,
@@ -211,6 +212,57 @@ def test_no_older_checkpoint_is_taken_for_one_of_a_newer_version(place: Place, t
         restore(place, tmp_path / "back")
     assert restore(place, tmp_path / "back", name="step-0000000100").step == 100
     assert [found.state for found in newest_first(place)] == [State.NEWER, State.COMPLETE]
+
+
+def test_a_restore_that_is_cut_short_leaves_no_end_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A framework's own end mark would make the half of a checkpoint look complete."""
+    lustre = PathPlace(tmp_path / "lustre")
+    folder = saved(tmp_path, 100, {DCP_METADATA_NAME: 20, "__0_0.distcp": 100, "__1_0.distcp": 100})
+    publish(folder, lustre)
+    read_range = lustre.read_range
+
+    def cut_short(key: str, start: int, end: int) -> Any:
+        if key.endswith("__1_0.distcp"):
+            raise CheckpointError("gone")
+        return read_range(key, start, end)
+
+    monkeypatch.setattr(lustre, "read_range", cut_short)
+    with pytest.raises(CheckpointError, match="gone"):
+        restore(lustre, tmp_path / "back")
+    assert sorted(files_of(tmp_path / "back" / folder.name)) == ["__0_0.distcp"]
+
+
+def test_a_file_has_its_name_only_after_it_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = PathPlace(tmp_path)
+    for write in (
+        lambda: place.create("step-1/model.pt", b"weights"),
+        lambda: place.swap("step-1/latest.json", b"{}", version=None),
+    ):
+        synced: list[tuple[bool, list[str]]] = []
+
+        def note(file: int, synced: list[tuple[bool, list[str]]] = synced) -> None:
+            names = sorted(path.name for path in (tmp_path / "step-1").iterdir() if not path.name.startswith("."))
+            synced.append((stat.S_ISDIR(os.fstat(file).st_mode), names))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", note)
+            before = sorted(path.name for path in tmp_path.glob("step-1/[!.]*"))
+            assert write()
+        after = sorted(path.name for path in tmp_path.glob("step-1/[!.]*"))
+        assert synced == [(False, before), (True, after)]
+        assert len(after) == len(before) + 1
+
+
+def test_a_swap_of_what_somebody_else_has_changed_is_refused(place: Place) -> None:
+    assert place.swap(POINTER_NAME, b"first", version=None)
+    first = place.read(POINTER_NAME)
+    assert first is not None
+    assert place.swap(POINTER_NAME, b"second", version=first.version)
+    assert not place.swap(POINTER_NAME, b"stale", version=first.version)
+    assert not place.swap(POINTER_NAME, b"new", version=None)
+    second = place.read(POINTER_NAME)
+    assert second is not None
+    assert second.data == b"second"
 
 
 def test_files_that_are_there_and_true_are_not_read_again_and_others_are(place: Place, tmp_path: Path) -> None:

@@ -141,6 +141,16 @@ def test_processes_go_on_in_the_middle_of_an_epoch(shards: Path, tmp_path: Path)
     assert Counter(keys_of(resumed)) == KEYS
 
 
+@pytest.mark.parametrize(("taken_with", "resumed_with"), [(0, 1), (1, 0)])
+def test_a_state_of_processes_is_refused_where_there_are_none_and_the_other_way_round(
+    shards: Path, tmp_path: Path, taken_with: int, resumed_with: int
+) -> None:
+    interrupted = loader_of(shards, tmp_path, num_workers=taken_with)
+    next(iter(interrupted))
+    with pytest.raises(InvalidJobError, match=f"loader with workers {taken_with}, got: workers {resumed_with}"):
+        loader_of(shards, tmp_path, num_workers=resumed_with).load_state_dict(interrupted.state_dict())
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("left_after", [1, 4, 6])
 def test_a_loop_that_was_left_is_gone_on_with_behind_its_last_batch(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,10 @@ from training_storage.planning.errors import InvalidJobError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from typing import TypeAlias
 
-    from training_storage.training.checkpoint_place import Place
+    from training_storage.training.checkpoint_place import Content, Place
     from training_storage.training.checkpoint_scan import Found
     from training_storage.training.contract import Endpoint, StorageContract
     from training_storage.training.publish import Published
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     Tell: TypeAlias = Callable[[], int]
 
 _FAILED, _NONE, _INTERRUPTED = 1, 3, 130
+_MOST_DIGITS = 18
+#: What would be taken for a folder of that name.
+_OTHER_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _SCHEMA_VERSION = 1
 _PLACE = "s3://BUCKET/PREFIX/ or an absolute path"
 _ENDPOINT_OPTIONS = ["--contract", "--region", "--endpoint-url", "--addressing-style", "--checksums", "--json"]
@@ -104,7 +108,8 @@ def _add_list(actions: Verbs) -> None:
         "list",
         help="list checkpoints and which of them are complete",
         description="List checkpoints, the newest first: complete, incomplete (being written, or its writer was "
-        "killed) or damaged. Exit code 0; 1: one is damaged or a place cannot be read; 2: bad input.",
+        "killed), damaged, or of a newer version. Exit code 0; 1: one is damaged or cannot be judged, latest.json is "
+        "wrong, or a place cannot be read; 2: bad input.",
         allow_abbrev=False,
     )
     parser.add_argument("places", metavar="PLACE", nargs="*", help=f"{_PLACE}; the contract's places if left out")
@@ -156,7 +161,9 @@ def _publish(arguments: argparse.Namespace) -> Tell:
     from training_storage.training.publish import publish  # noqa: PLC0415
 
     part_size_mib = None if arguments.part_size_mib is None else _whole(arguments.part_size_mib, "--part-size-mib")
-    target = arguments.to or read_contract(arguments, "--to PLACE").checkpoints.durable_uri
+    target = arguments.to
+    if target is None:
+        target = read_contract(arguments, "--to PLACE").checkpoints.durable_uri
     published = publish(
         arguments.folder,
         _open(arguments, target, accept_weaker=arguments.accept_weaker, part_size_mib=part_size_mib),
@@ -164,8 +171,8 @@ def _publish(arguments: argparse.Namespace) -> Tell:
         rank=_whole(arguments.rank, "--rank"),
         ranks=_whole(arguments.ranks, "--ranks"),
         files=arguments.files,
-        timeout_seconds=_whole(arguments.timeout_minutes, "--timeout-minutes") * 60,
-        concurrency=_whole(arguments.concurrency, "--concurrency"),
+        timeout_seconds=_whole(arguments.timeout_minutes, "--timeout-minutes", least=1) * 60,
+        concurrency=_whole(arguments.concurrency, "--concurrency", least=1),
     )
     return lambda: _tell_published(published, as_json=arguments.json)
 
@@ -186,6 +193,7 @@ def _tell_published(published: Published, *, as_json: bool) -> int:
 
 
 def _restore(arguments: argparse.Namespace) -> Tell:
+    from training_storage.training.checkpoint_errors import CheckpointError, NoCheckpointError  # noqa: PLC0415
     from training_storage.training.restore import restore  # noqa: PLC0415
 
     if arguments.in_place and arguments.into:
@@ -194,13 +202,20 @@ def _restore(arguments: argparse.Namespace) -> Tell:
     into = arguments.into
     if into is None and not arguments.in_place:
         into = read_contract(arguments, "--into FOLDER").checkpoints.local_path
-    restored = restore(
-        [_open(arguments, source) for source in sources],
-        into,
-        name=arguments.name,
-        files=arguments.files,
-        concurrency=_whole(arguments.concurrency, "--concurrency"),
-    )
+    concurrency = _whole(arguments.concurrency, "--concurrency", least=1)
+    try:
+        restored = restore(
+            [_open(arguments, source) for source in sources],
+            into,
+            name=arguments.name,
+            files=arguments.files,
+            concurrency=concurrency,
+        )
+    except NoCheckpointError as error:
+        if arguments.name is None:
+            raise
+        # A name that is not there is a mistake: it must not end like a place where training may begin.
+        raise CheckpointError(f"{error}. See `{PROGRAM} checkpoint list`") from None
     return lambda: _tell_restored(restored, as_json=arguments.json)
 
 
@@ -226,32 +241,48 @@ def _restored_text(restored: Restored) -> str:
 
 
 def _list(arguments: argparse.Namespace) -> Tell:
+    from training_storage.checkpoint_format import POINTER_NAME  # noqa: PLC0415
     from training_storage.training.checkpoint_scan import State, newest_first, verify_stored  # noqa: PLC0415
-    from training_storage.training.publish import read_latest  # noqa: PLC0415
 
     now = dt.datetime.now(tz=dt.UTC)
-    documents, damaged = [], False
+    documents, bad = [], False
     for where in arguments.places or _contract_places(arguments, "PLACE"):
         place = _open(arguments, where)
-        latest, _ = read_latest(place)
+        # Read first: what it names was there before it, and so before the list.
+        pointer = place.read(POINTER_NAME)
         rows = []
         for found in newest_first(place):
             row = _row(found, now=now)
             if arguments.verify and found.state == State.COMPLETE:
                 why = verify_stored(place, found, concurrency=16)
                 row |= {"verified": why is None} | ({} if why is None else {"state": State.DAMAGED, "why": why})
-            damaged = damaged or row["state"] == State.DAMAGED
+            bad = bad or row["state"] in (State.DAMAGED, State.NEWER)
             rows.append(row)
-        documents.append({"place": place.uri, "latest": latest and latest.checkpoint, "checkpoints": rows})
-    return lambda: _tell_list(documents, damaged=damaged, as_json=arguments.json)
+        latest, why = _latest(pointer, {row["name"] for row in rows})
+        bad = bad or why is not None
+        documents.append({"place": place.uri, "latest": latest, "latest_why": why, "checkpoints": rows})
+    return lambda: _tell_list(documents, bad=bad, as_json=arguments.json)
 
 
-def _tell_list(documents: Sequence[dict[str, Any]], *, damaged: bool, as_json: bool) -> int:
+def _latest(found: Content | None, names: Collection[str]) -> tuple[str | None, str | None]:
+    """Return what the pointer names, and what is wrong with it: a list is wanted most when something is."""
+    from training_storage.checkpoint_format import POINTER_NAME, CheckpointFormatError, read_pointer  # noqa: PLC0415
+
+    if found is None:
+        return None, None
+    try:
+        named = read_pointer(found.data).checkpoint
+    except CheckpointFormatError as error:
+        return None, str(error)
+    return named, None if named in names else f"{POINTER_NAME} names {named}, which is not there"
+
+
+def _tell_list(documents: Sequence[dict[str, Any]], *, bad: bool, as_json: bool) -> int:
     if as_json:
         _print_json({"places": documents})
     else:
         say(sys.stdout, "".join(f"{line}\n" for line in _listed(documents)))
-    return _FAILED if damaged else OK
+    return _FAILED if bad else OK
 
 
 def _row(found: Found, *, now: dt.datetime) -> dict[str, Any]:
@@ -271,7 +302,8 @@ def _row(found: Found, *, now: dt.datetime) -> dict[str, Any]:
 def _listed(documents: Sequence[dict[str, Any]]) -> list[str]:
     lines = []
     for document in documents:
-        lines.append(f"{document['place']}  latest.json: {document['latest'] or 'none'}")
+        latest = document["latest_why"] or f"latest.json: {document['latest'] or 'none'}"
+        lines.append(f"{document['place']}  {latest}")
         rows = [
             (
                 row["name"],
@@ -326,6 +358,8 @@ def vars_of(result: object) -> dict[str, Any]:
 def _open(arguments: argparse.Namespace, target: str, **options: Any) -> Place:  # noqa: ANN401
     from training_storage.training.checkpoint_place import S3_SCHEME, open_place  # noqa: PLC0415
 
+    if not target or (_OTHER_SCHEME.match(target) and not target.startswith(S3_SCHEME)):
+        raise InvalidJobError(f"a place must be s3://BUCKET/PREFIX/, in small letters, or a path, got: {target!r}.")
     if not target.startswith((S3_SCHEME, "/")):
         target = str(Path(target).absolute())
     if not target.startswith(S3_SCHEME):
@@ -366,9 +400,11 @@ def _contract_places(arguments: argparse.Namespace, instead: str) -> list[str]:
     return list(dict.fromkeys([checkpoints.write_to, checkpoints.durable_uri]))
 
 
-def _whole(text: str, name: str) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise InvalidJobError(f"{name} must be a whole number from 0, got: {text!r}.")
+def _whole(text: str, name: str, *, least: int = 0) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and int(text) >= least):
+        raise InvalidJobError(
+            f"{name} must be a whole number from {least} with at most {_MOST_DIGITS} digits, got: {text!r:.80}."
+        )
     return int(text)
 
 

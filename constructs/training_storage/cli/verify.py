@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _FAILED, _INTERRUPTED = 1, 130
 _SCHEMA_VERSION = 1
 _WIDTH = 100
+_MOST_DIGITS = 9
 _OPTIONS = [
     "--contract", "--plan", "--only", "--size-mib", "--seconds", "--region", "--endpoint-url", "--addressing-style",
     "--checksums", "--json",
@@ -190,6 +191,8 @@ def _lines(found: Sequence[Verified]) -> list[str]:
 
 
 def _whole(text: str, name: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text)):
-        raise InvalidJobError(f"{name} must be a whole number from 1, got: {text!r}.")
+    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and int(text)):
+        raise InvalidJobError(
+            f"{name} must be a whole number from 1 with at most {_MOST_DIGITS} digits, got: {text!r:.80}."
+        )
     return int(text)

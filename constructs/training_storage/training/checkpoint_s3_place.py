@@ -63,6 +63,15 @@ _TIMEOUT_SECONDS: Final = 60.0
 #: How long obstore keeps credentials before it asks boto3 again, which renews them ten minutes before they end.
 _CREDENTIALS: Final = dt.timedelta(minutes=5)
 _EXPRESS_SUFFIX: Final = "--x-s3"
+#: What to do about what people meet, by what the SDKs say.
+_WAYS_OUT: Final = {
+    "AccessDenied": ". Ask for the right, or use another role or profile",
+    "ExpiredToken": ". Renew the credentials",
+    "InvalidAccessKeyId": ". Check the credentials, and whether they are of this endpoint",
+    "SignatureDoesNotMatch": ". Check the credentials, and whether they are of this endpoint",
+    "redirect without LOCATION": ". Name the bucket's own Region",
+    "Encountered object with invalid path": ". Delete that object, which no file can be, or use a prefix of your own",
+}
 #: Somebody else was first, or our own completion went through and its answer was lost: the caller compares contents.
 _NOT_FIRST: Final = ("PreconditionFailed", "ConditionalRequestConflict", "NoSuchUpload")
 _PART_CHECKSUMS: Final = (
@@ -484,7 +493,9 @@ def one_line(error: Exception) -> str:
     words = re.search(r"<Code>([^<]*)</Code>(?:<Message>([^<]*)</Message>)?", text)
     if words is not None:
         text = ": ".join(filter(None, words.groups()))
-    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
+    text = text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
+    way_out = next((way_out for sign, way_out in _WAYS_OUT.items() if sign in text), "")
+    return f"{text}{way_out}"
 
 
 def _refuse_missing_bucket(error: Exception, bucket: str) -> None:

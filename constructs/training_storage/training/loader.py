@@ -124,7 +124,14 @@ def shard_loader(
             wanted,
             ranks * wanted,
         )
-    layout = Layout(ranks=ranks, workers=workers, batch_size=batch_size, drop_last=drop_last)
+    # What a state of processes says, the training process itself cannot go on with, and the other way round.
+    layout = Layout(
+        ranks=ranks,
+        workers=workers,
+        batch_size=batch_size,
+        drop_last=drop_last,
+        in_processes=arguments["num_workers"] > 0,
+    )
     dataset = ShardDataset(
         place=place,
         index=index,
@@ -155,12 +162,15 @@ class Layout:
         Processes of each rank.
     batch_size, drop_last
         Of each process's batches.
+    in_processes
+        Whether processes of their own read, and not the training process.
     """
 
     ranks: int
     workers: int
     batch_size: int
     drop_last: bool
+    in_processes: bool = True
 
     def shards(self, index: ShardIndex, *, rank: int, worker: int) -> tuple[ShardRecord, ...]:
         """Return the shards of a process, the same in every epoch; all ranks have as many."""
@@ -529,7 +539,7 @@ class ShardLoader:
             "packing": self._dataset.index.run,
             "ranks": layout.ranks,
             "rank": self._dataset.rank,
-            "workers": layout.workers,
+            "workers": layout.workers if layout.in_processes else 0,
             "batch_size": layout.batch_size,
             "drop_last": layout.drop_last,
             "seed": self._dataset.seed,
