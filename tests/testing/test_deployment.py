@@ -114,6 +114,19 @@ def test_a_failure_names_the_resource_and_the_reason_and_can_be_looked_at(local_
     assert deployment.status() == ""
 
 
+def test_what_is_refused_before_anything_is_made_is_named_too(local_aws: LocalAws, tmp_path: Path) -> None:
+    def named(folder: str, name: str) -> Stack:
+        stack = Stack(App(outdir=str(tmp_path / folder)), name, env=WEST)
+        s3.CfnBucket(stack, "Bucket", bucket_name="one-name-for-two-stacks")
+        return stack
+
+    with local_aws.deploy(named("1", "First")):
+        message = r"^Second ended ROLLBACK_COMPLETE\nBucket \(AWS::S3::Bucket\): .*one-name-for-two-stacks[^\n]*$"
+        with pytest.raises(DeploymentError, match=message):
+            local_aws.deploy(named("2", "Second"))
+        local_aws.deploy(named("3", "Second"), check=False).destroy()
+
+
 def test_protection_is_set_as_the_app_says_and_lifted_only_on_request(local_aws: LocalAws, app: App) -> None:
     sns.CfnTopic(Stack(app, "Kept", env=WEST, termination_protection=True), "Topic")
     deployment = local_aws.deploy(app)
@@ -138,9 +151,9 @@ def test_what_cannot_be_deleted_is_named(local_aws: LocalAws, app: App) -> None:
 
 def test_stacks_of_stages_stand_too_and_must_be_named(local_aws: LocalAws, app: App) -> None:
     stage = Stage(app, "Prod", env=WEST)
-    for scope, name in ((app, "One"), (stage, "Two")):
-        CfnOutput(Stack(scope, name, env=WEST), "Called", value=name)
-        sns.CfnTopic(scope.node.find_child(name), "Topic")
+    for stack in (Stack(app, "One", env=WEST), Stack(stage, "Two", env=WEST)):
+        CfnOutput(stack, "Called", value=stack.node.id)
+        sns.CfnTopic(stack, "Topic")
     with local_aws.deploy(app) as deployment:
         assert deployment.outputs("Prod-Two") == {"Called": "Two"}
         with pytest.raises(ValueError, match=r"^stack must be one of One, Prod-Two, got: None$"):

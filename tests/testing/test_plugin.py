@@ -35,7 +35,8 @@ def test_loading_the_plugin_loads_nothing_of_weight_and_little_of_ours() -> None
 
 
 def test_pytest_finds_the_plugin_by_its_entry_point(request: pytest.FixtureRequest) -> None:
-    assert request.config.pluginmanager.get_plugin("training_storage").__name__ == "training_storage.testing.plugin"
+    plugin: Any = request.config.pluginmanager.get_plugin("training_storage")
+    assert plugin.__name__ == "training_storage.testing.plugin"
 
 
 def test_every_public_name_resolves_and_an_unknown_one_does_not() -> None:

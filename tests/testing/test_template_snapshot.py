@@ -51,7 +51,7 @@ class Project:
 
     def run(self, *options: str, failed: int = 0) -> str:
         result = self.pytester.runpytest_inprocess("-p", "no:cacheprovider", *options)
-        result.assert_outcomes(passed=1 - failed, failed=failed, warnings=None)  # type: ignore[arg-type]  # any number
+        result.assert_outcomes(passed=1 - failed, failed=failed, warnings=None)
         return result.stdout.str()
 
     def commit(self) -> None:

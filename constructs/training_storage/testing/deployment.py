@@ -33,6 +33,8 @@ _BODY_BYTES: Final = 51_200
 _POLL_SECONDS: Final = 0.05
 # A custom resource may take an hour on AWS; here nothing waits for hardware.
 _TIMEOUT_SECONDS: Final = 300.0
+# In the reason of a stack whose template was refused before anything was made.
+_ELSEWHERE = "Call DescribeEvents"
 _BOOTSTRAP_PREFIX = "/cdk-bootstrap/"
 
 
@@ -178,11 +180,13 @@ class Deployment:
     def failures(self, stack: str | None = None) -> tuple[str, ...]:
         """Return why the last operation on a stack failed: one line for each resource, the first to fail first."""
         one = self._one(stack)
-        lines = [
-            f"{event['LogicalResourceId']} ({event['ResourceType']}): {_one_line(event.get('ResourceStatusReason'))}"
-            for event in reversed(self._events(one))
-            if event["EventId"] not in one.seen and event["ResourceStatus"].endswith("_FAILED")
-        ]
+        lines = []
+        for event in reversed(self._events(one)):
+            if event["EventId"] in one.seen or not event["ResourceStatus"].endswith("_FAILED"):
+                continue
+            reason = event.get("ResourceStatusReason")
+            # What CloudFormation finds before it makes anything is told elsewhere.
+            lines += self._refused(one) if _ELSEWHERE in str(reason) else [_failure(event, reason)]
         return tuple(dict.fromkeys(lines))
 
     def update(
@@ -355,6 +359,15 @@ class Deployment:
         except ClientError:
             return []
 
+    def _refused(self, one: _Stack) -> list[str]:
+        """Return what CloudFormation refused of a template before it made anything."""
+        answer = self._cloudformation(one).describe_events(StackName=one.name, Filters={"FailedEvents": True})
+        return [
+            _failure(event, event.get("ValidationStatusReason"))
+            for event in answer["OperationEvents"]
+            if event["EventType"] == "VALIDATION_ERROR"
+        ]
+
     def _cloudformation(self, one: _Stack) -> Any:  # noqa: ANN401 -- boto3 clients have no static type
         return self.aws.client("cloudformation", region_name=one.region)
 
@@ -416,6 +429,10 @@ def _entries(
 
 def _parameters(stack: Mapping[str, Any]) -> dict[str, str]:
     return {entry["ParameterKey"]: entry.get("ParameterValue", "") for entry in stack.get("Parameters", [])}
+
+
+def _failure(event: Mapping[str, Any], reason: object) -> str:
+    return f"{event['LogicalResourceId']} ({event['ResourceType']}): {_one_line(reason)}"
 
 
 def _one_line(text: object) -> str:

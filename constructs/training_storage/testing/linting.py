@@ -85,7 +85,8 @@ def _run(document: Mapping[str, Any], *, region: str, ignore: Collection[str] = 
 
     config = ManualArgs(regions=[region], ignore_checks=[*IGNORED_RULES, *ignore])
     return [
-        (str(match.rule.id), [str(part) for part in match.path or []], " ".join(str(match.message).split()))
+        # What is wrong with the template as a whole has no path.
+        (match.rule.id, [str(part) for part in getattr(match, "path", None) or []], " ".join(match.message.split()))
         for match in run(json.dumps(document), config=config)
     ]
 
