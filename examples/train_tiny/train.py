@@ -25,6 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from training_storage import InvalidJobError
 from training_storage.training import (
+    CheckpointError,
     NoCheckpointError,
     ShardLoader,
     StorageContract,
@@ -144,12 +145,13 @@ def resume(checkpoints: DcpCheckpoints, state: dict[str, Any]) -> None:
         say(f"resumed from {loaded.place}{loaded.name}")
     except NoCheckpointError:
         say("nothing to resume from: starting at step 0")
-    except InvalidJobError as error:
+    except (CheckpointError, InvalidJobError) as error:
+        # Damaged, or not of this run: nobody starts anew for that without being told to.
         problem = str(error)
     # What is wrong on one rank ends all, in one line.
     problems = [one for one in of_all_ranks(problem) if one is not None]
     if problems:
-        say(f"cannot resume: {problems[0]} Here that is --name NAME.")
+        say(f"cannot resume: {problems[0].rstrip('.')}. To start anew: --name NAME.")
         dist.barrier()
         raise SystemExit(1)
 

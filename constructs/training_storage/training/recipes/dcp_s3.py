@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 from training_storage.planning.catalog.s3 import copy_limits, s3_limits
 from training_storage.planning.units import MIB
 from training_storage.training.checkpoint_errors import CheckpointError
 from training_storage.training.endpoint import is_aws
-from training_storage.training.recipes.dcp_streams import HashingStream, Written, name_of, refuse_used
+from training_storage.training.recipes.dcp_streams import Written, name_of, recorded, refuse_used
 
 try:
     from s3torchconnector import S3ClientConfig
@@ -24,7 +23,8 @@ except ModuleNotFoundError as error:  # pragma: no cover -- the base install has
 if TYPE_CHECKING:
     import io
     import os
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from torch.distributed.checkpoint.planner import SavePlan
 
@@ -74,27 +74,19 @@ class RecordingS3FileSystem(S3FileSystem):
         super().__init__(s3_client.region, s3_client=s3_client)
         self.written = Written()
 
-    @contextlib.contextmanager
-    def create_stream(self, path: str | os.PathLike[str], mode: str) -> Iterator[io.IOBase]:
+    def create_stream(self, path: str | os.PathLike[str], mode: str) -> AbstractContextManager[io.IOBase]:
         """Open an object; what is written is taken down once the upload is completed."""
-        with super().create_stream(path, mode) as raw:
-            if mode != "wb":
-                yield raw
-                return
-            stream = HashingStream(raw)
-            try:
-                yield stream
-            except BaseException:
-                # Its finalizer would complete the upload: half a file, whole to the eye. Marked as closed, it aborts.
-                raw._closed = True  # type: ignore[attr-defined]  # noqa: SLF001
-                stream.raise_failure()
-                raise
-        self.written.add(name_of(path), size=stream.size, digest=stream.hexdigest())
+        return recorded(super().create_stream(path, mode), path, mode, written=self.written, give_up=_abort)
 
     def rename(self, old_path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
         """Copy an object to another name and remove the old one."""
         super().rename(old_path, new_path)
         self.written.rename(name_of(old_path), name_of(new_path))
+
+
+def _abort(upload: Any) -> None:  # noqa: ANN401 -- the library has no types
+    """Mark an upload as closed, so that it aborts: its finalizer would complete half a file, whole to the eye."""
+    upload._closed = True  # noqa: SLF001
 
 
 class NewPrefixWriter(S3StorageWriter):

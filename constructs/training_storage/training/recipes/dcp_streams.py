@@ -22,6 +22,7 @@ from training_storage.training.publish_source import ALGORITHM
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from torch.distributed.checkpoint.planner import SavePlan
 
@@ -107,6 +108,44 @@ class HashingStream(io.RawIOBase):
             raise self._failure
 
 
+@contextlib.contextmanager
+def recorded(
+    opened: AbstractContextManager[Any],
+    path: str | os.PathLike[str],
+    mode: str,
+    *,
+    written: Written,
+    give_up: Callable[[Any], None] | None = None,
+) -> Iterator[io.IOBase]:
+    """Open a file for torch, and take down what was written once it is closed without an error.
+
+    Parameters
+    ----------
+    opened
+        Opens the file.
+    path, mode
+        Of the file; what is read is passed on as it is.
+    written
+        Where it is taken down.
+    give_up
+        Told of the file after an exception, before it is closed.
+    """
+    with opened as raw:
+        if mode != "wb":
+            yield raw
+            return
+        stream = HashingStream(raw)
+        try:
+            yield stream
+        except BaseException:
+            if give_up is not None:
+                give_up(raw)
+            stream.raise_failure()
+            raise
+        raw.flush()
+    written.add(name_of(path), size=stream.size, digest=stream.hexdigest())
+
+
 class RecordingFileSystem(FileSystem):
     """torch's file system, which takes down what it wrote."""
 
@@ -114,21 +153,9 @@ class RecordingFileSystem(FileSystem):
         super().__init__()
         self.written = Written()
 
-    @contextlib.contextmanager
-    def create_stream(self, path: str | os.PathLike[str], mode: str) -> Iterator[io.IOBase]:
+    def create_stream(self, path: str | os.PathLike[str], mode: str) -> AbstractContextManager[io.IOBase]:
         """Open a file; what is written is taken down once it is closed."""
-        with super().create_stream(path, mode) as raw:
-            if mode != "wb":
-                yield raw
-                return
-            stream = HashingStream(raw)
-            try:
-                yield stream
-            except BaseException:
-                stream.raise_failure()
-                raise
-            raw.flush()
-        self.written.add(name_of(path), size=stream.size, digest=stream.hexdigest())
+        return recorded(super().create_stream(path, mode), path, mode, written=self.written)
 
     def rename(self, path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
         """Rename a file that was written here."""
