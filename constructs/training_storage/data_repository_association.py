@@ -54,7 +54,8 @@ class DataRepositoryAssociation(Construct):
         default, as in the API.
     batch_import_metadata_on_create
         Read the names and sizes of all objects once the link stands. Off by default: with millions of objects this
-        outlasts the creation.
+        outlasts the creation. None leaves it out, for a link that stands without it in its template: stating it would
+        replace the link.
     imported_file_chunk_size_mib
         1 to 512,000 MiB: how a file is striped when its content is read in; 1,024 if none is given.
     writable
@@ -86,7 +87,7 @@ class DataRepositoryAssociation(Construct):
         bucket: s3.IBucket | None = None,
         import_events: Sequence[str] = (),
         export_events: Sequence[str] = (),
-        batch_import_metadata_on_create: bool = False,
+        batch_import_metadata_on_create: bool | None = False,
         imported_file_chunk_size_mib: int | None = None,
         writable: bool | None = None,
     ) -> None:

@@ -68,7 +68,8 @@ class LustreFileSystem(LustreFileSystemBase):
         key, and does not replicate data: a failed server loses what is not in the lake. `lacks` lists it.
     storage_type
         SSD; HDD (PERSISTENT_1), which needs `drive_cache_type`; INTELLIGENT_TIERING (PERSISTENT_2), which cannot be
-        linked to the lake and takes `throughput_capacity` instead of capacity and throughput.
+        linked to the lake and takes `throughput_capacity` instead of capacity and throughput. None leaves it to FSx,
+        which takes SSD: for a file system that stands without one in its template, since FSx refuses to change it.
     storage_capacity_gib
         1,200 or a multiple of 2,400 GiB; with EFA a multiple of the step of the throughput tier; on HDD a multiple of
         6,000 (12 MB/s per TiB) or 1,800 (40); None for INTELLIGENT_TIERING.
@@ -87,7 +88,7 @@ class LustreFileSystem(LustreFileSystemBase):
         Provisioned metadata IOPS; None lets FSx choose by capacity (AUTOMATIC), on INTELLIGENT_TIERING 6,000.
     metadata_configuration
         Write a metadata configuration for PERSISTENT_2, because FSx cannot add it later. False only for a file system
-        that stands without one, such as one that CDK's `fsx.LustreFileSystem` made.
+        that stands without one, such as one that CDK's `fsx.LustreFileSystem` made. It has no EFA then.
     efa_enabled
         Elastic Fabric Adapter and GPUDirect Storage; only at creation.
     data_compression
@@ -150,7 +151,7 @@ class LustreFileSystem(LustreFileSystemBase):
         vpc: ec2.IVpc,
         subnet: ec2.ISubnet,
         deployment_type: str = "PERSISTENT_2",
-        storage_type: str = "SSD",
+        storage_type: str | None = "SSD",
         storage_capacity_gib: int | None = None,
         per_unit_storage_throughput: int | None = None,
         throughput_capacity: int | None = None,
@@ -208,7 +209,7 @@ class LustreFileSystem(LustreFileSystemBase):
         cache = _read_cache(read_cache_gib) if tiering or read_cache_gib is not None else None
         spec = legality.FileSystem(
             deployment_type=known(deployment_type),
-            storage_type=known(storage_type),
+            storage_type="SSD" if storage_type is None else known(storage_type),
             storage_capacity_gib=known(storage_capacity_gib),
             per_unit_storage_throughput=known(per_unit_storage_throughput),
             throughput_capacity=known(throughput_capacity),
@@ -294,8 +295,9 @@ class LustreFileSystem(LustreFileSystemBase):
                 else fsx.CfnFileSystem.DataReadCacheConfigurationProperty(
                     sizing_mode=str(cache.sizing_mode), size_gib=read_cache_gib or None
                 ),
-                # Types that never speak EFA do not take the property either.
-                efa_enabled=efa_enabled if second and (efa_enabled or not is_token(deployment_type)) else None,
+                efa_enabled=_efa(
+                    efa_enabled, stated=second and metadata_configuration and not is_token(deployment_type)
+                ),
                 metadata_configuration=None
                 if metadata is None
                 else fsx.CfnFileSystem.MetadataConfigurationProperty(
@@ -431,6 +433,11 @@ def _identity(*parts: str) -> str:
     What is made in the same app guards itself: no subnet replaces one of the same range, nor a key a retained one.
     """
     return ", ".join(part for part in parts if part and not is_token(part))
+
+
+def _efa(enabled: bool, *, stated: bool) -> bool | None:  # noqa: FBT001 -- the property itself
+    """Return EfaEnabled: types that never speak EFA do not take False either, nor does FSx on one that stands."""
+    return enabled or (False if stated else None)
 
 
 def _iops(iops: int | None, *, tiering: bool) -> int | None:
