@@ -9,10 +9,11 @@ import pytest
 from aws_cdk import App, Duration, Environment, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_s3_notifications as notifications
 from aws_cdk import aws_sns as sns
-from aws_cdk.assertions import Template
+from aws_cdk.assertions import Annotations, Match, Template
 
 from training_storage import (
     ConstructError,
@@ -342,3 +343,29 @@ def test_a_key_that_is_not_named_by_its_arn_is_refused(stack: Stack, arn: str) -
 def test_prefixes_as_one_text_are_refused_as_a_whole(stack: Stack) -> None:
     with pytest.raises(ConstructError, match=r"prefixes must be a list such as .*got: 'datasets/'"):
         DataLake(stack, "Lake").grant_read(role(stack), prefixes="datasets/")
+
+
+def test_the_callers_key_encrypts_the_lake_and_lets_file_systems_in(
+    stack: Stack, resources: Callable[[Stack], Any]
+) -> None:
+    key = kms.Key(stack, "Key")
+    lake = DataLake(stack, "Lake", encryption_key=key)
+    assert lake.encryption_key is key
+    template = resources(stack)
+    (name,) = template.of_type("AWS::KMS::Key")
+    assert name in json.dumps(lake_bucket(template)["Properties"]["BucketEncryption"])
+    statements = template.one("AWS::KMS::Key")["Properties"]["KeyPolicy"]["Statement"]
+    assert "FSxForLustreThroughS3" in [statement.get("Sid") for statement in statements]
+
+
+def test_an_imported_key_is_used_as_it_is_and_noted_when_the_lake_is_linked(stack: Stack) -> None:
+    lake = DataLake(stack, "Lake", encryption_key=kms.Key.from_key_arn(stack, "Key", KEY_ARN))
+    pattern = Match.string_like_regexp("the policy of Test/Key must let linked file systems in")
+    lake.mark_linked(prefix="datasets/")
+    lake.mark_linked(prefix="logs/")
+    assert len(Annotations.from_stack(stack).find_info("*", pattern)) == 1
+
+
+def test_a_lake_of_this_app_needs_no_such_note(stack: Stack) -> None:
+    linked_lake(stack)
+    assert Annotations.from_stack(stack).find_info("*", Match.string_like_regexp("must let linked")) == []

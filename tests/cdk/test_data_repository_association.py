@@ -167,3 +167,30 @@ def test_everything_wrong_with_a_link_is_said_at_once(linker: Linker) -> None:
         "link-path-overlap",
         "link-prefix-overlap",
     ]
+
+
+def test_a_file_system_with_backups_is_not_linked(linker: Linker, stack: Stack, vpc: ec2.Vpc) -> None:
+    linker.file_system = LustreFileSystem(
+        stack,
+        "Backed",
+        vpc=vpc,
+        subnet=vpc.private_subnets[0],
+        storage_capacity_gib=1200,
+        per_unit_storage_throughput=125,
+        automatic_backup_retention_days=7,
+    )
+    with pytest.raises(ConstructError, match="automatic_backup_retention_days must .*got: 7"):
+        linker.link()
+
+
+def test_a_link_can_leave_out_what_cannot_change_any_more(linker: Linker, stack: Stack, resources: Synthesize) -> None:
+    linker.link(batch_import_metadata_on_create=None)
+    properties = resources(stack).one("AWS::FSx::DataRepositoryAssociation")["Properties"]
+    assert "BatchImportMetaDataOnCreate" not in properties
+
+
+def test_its_arn_is_for_policies_that_name_it(linker: Linker, stack: Stack) -> None:
+    link = linker.link()
+    assert "ResourceARN" in str(stack.resolve(link.resource_arn))
+    assert link.bucket is linker.lake.bucket
+    assert link.data_lake is linker.lake

@@ -155,3 +155,20 @@ def test_a_zone_known_at_deployment_passes_the_rules_for_templates(stack: Stack,
     resources(stack)
     template = Template.from_stack(stack).to_json()
     assert check_template(template, region="us-east-1").findings == ()
+
+
+def test_the_caller_may_narrow_the_policy_of_the_bucket(stack: Stack, resources: Synthesize) -> None:
+    bucket = DirectoryBucket(stack, "Hot", zone_id="use1-az4")
+    bucket.add_to_resource_policy(
+        iam.PolicyStatement(
+            sid="OurEndpointOnly",
+            effect=iam.Effect.DENY,
+            principals=[iam.AnyPrincipal()],
+            actions=["s3express:CreateSession"],
+            resources=[bucket.bucket_arn],
+            conditions={"StringNotEquals": {"aws:SourceVpce": "vpce-0123456789abcdef0"}},
+        )
+    )
+    statements = resources(stack).statements("AWS::S3Express::BucketPolicy")
+    assert [statement["Sid"] for statement in statements] == ["TlsOnly", "LifecycleExpiration", "OurEndpointOnly"]
+    assert stack.resolve(bucket.policy.ref) == {"Ref": stack.get_logical_id(bucket.policy)}
