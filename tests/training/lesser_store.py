@@ -44,6 +44,7 @@ class Refusal:
     status: int
     code: str
     seconds: float = 0.0
+    text: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +90,9 @@ def _handler(store: LesserStore, host: str) -> type[BaseHTTPRequestHandler]:  # 
             refusal = store.quirk(request)
             if isinstance(refusal, Refusal):
                 time.sleep(refusal.seconds)
-                text = f"<Error><Code>{refusal.code}</Code><Message>{refusal.code}</Message></Error>".encode()
-                self._answer(refusal.status, [("Content-Type", "application/xml")], text)
+                error = f"<Error><Code>{refusal.code}</Code><Message>{refusal.code}</Message></Error>"
+                text = error if refusal.text is None else refusal.text
+                self._answer(refusal.status, [("Content-Type", "application/xml")], text.encode())
                 return
             upstream = http.client.HTTPConnection(host, timeout=30)
             headers = {name: value for name, value in request.headers.items() if name.lower() not in _HOP_BY_HOP}

@@ -18,6 +18,7 @@ from training_storage.training.checkpoint_errors import (
     DeadlineError,
     DeniedError,
     DifferentContentError,
+    NoCheckpointError,
     WeakerGuaranteeError,
 )
 from training_storage.training.checkpoint_s3_place import S3Place
@@ -194,6 +195,18 @@ def test_a_store_that_does_not_answer_ends_in_an_error_with_rank_and_key_in_boun
             publish(saved(tmp_path, 10), place, timeout_seconds=2)
         assert time.monotonic() - started < 3
     assert s3_place(bucket).read("latest.json") is None
+
+
+def test_a_page_of_a_proxy_is_no_place_without_checkpoints(bucket: str, training_aws: LocalAws, tmp_path: Path) -> None:
+    page = lesser.Refusal(status=200, code="", text="<html>Log in</html>")
+    words = r"http://127\.0\.0\.1:[0-9]+ answers, and not as S3 does\. Check the endpoint"
+    with (
+        lesser.LesserStore.before(training_aws.endpoint_url, lambda _: page) as store,
+        pytest.raises(CheckpointError, match=words),
+    ):
+        restore(s3_place(bucket, url=store.url), tmp_path / "back")
+    with pytest.raises(NoCheckpointError):
+        restore(s3_place(bucket), tmp_path / "back")
 
 
 def test_a_missing_permission_is_said_once_with_rank_and_key(

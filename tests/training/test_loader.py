@@ -141,6 +141,27 @@ def test_processes_go_on_in_the_middle_of_an_epoch(shards: Path, tmp_path: Path)
     assert Counter(keys_of(resumed)) == KEYS
 
 
+def test_a_loader_process_that_is_killed_is_one_line_with_the_rank(
+    shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = loader_of(shards, tmp_path, num_workers=0)
+    words = "DataLoader worker (pid(s) 7) exited unexpectedly"
+
+    def killed() -> Any:
+        raise RuntimeError(words)
+        yield
+
+    monkeypatch.setattr(loader, "_batches", killed())
+    with pytest.raises(ShardError, match=r"process of rank 0 was killed, .*pid\(s\) 7.*Resume from the last"):
+        next(iter(loader))
+
+
+def test_ranks_that_are_no_numbers_are_refused(shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "two")
+    with pytest.raises(InvalidJobError, match="variable WORLD_SIZE must be a whole number, got: 'two'"):
+        loader_of(shards, tmp_path)
+
+
 @pytest.mark.parametrize(("taken_with", "resumed_with"), [(0, 1), (1, 0)])
 def test_a_state_of_processes_is_refused_where_there_are_none_and_the_other_way_round(
     shards: Path, tmp_path: Path, taken_with: int, resumed_with: int

@@ -18,6 +18,7 @@ from tests.training.loader_support import small_files, uploaded, written
 from training_storage import cli
 from training_storage.training import shard_pack, shard_target_s3, shard_verify, shard_writer
 from training_storage.training.endpoint import endpoint_of
+from training_storage.training.shard_claim import write_whole
 from training_storage.training.shard_errors import ShardError, ShardInputError
 from training_storage.training.shard_pack import pack_shards
 from training_storage.training.shard_s3 import S3Access
@@ -120,6 +121,16 @@ def test_a_shard_has_its_name_only_after_it_is_on_the_disk(tmp_path: Path, monke
     target.publish(staged, record, run="run")
     assert seen[0] == (inode, False)
     assert seen[-1] == (tmp_path.stat().st_ino, True)
+
+
+def test_a_small_file_has_its_name_only_after_it_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: list[list[str]] = []
+    monkeypatch.setattr(os, "fsync", lambda _: names.append([path.suffix for path in tmp_path.iterdir()]))
+    write_whole(tmp_path / "index.json", "{}")
+    assert names == [[".tmp"]]
+    assert (tmp_path / "index.json").read_text(encoding="utf-8") == "{}"
 
 
 # Want of room.

@@ -204,8 +204,20 @@ class S3Place:
     def folders(self) -> list[str]:
         """Return the names of the folders directly below; hidden ones are none of ours."""
         found = self._read(self.uri, lambda: obstore.list_with_delimiter(self._store))
+        if self._compatible and not found["common_prefixes"] and not found["objects"]:
+            self._refuse_what_is_no_store()
         names = (prefix.rstrip("/").rpartition("/")[2] for prefix in found["common_prefixes"])
         return [name for name in names if is_key(name) and not name.startswith(".")]
+
+    def _refuse_what_is_no_store(self) -> None:
+        """Raise where something else answers: the page of a proxy reads like a place without anything."""
+        with _reasons(self.uri):
+            answer = self.client.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix, MaxKeys=1)
+        if not {"Name", "KeyCount", "MaxKeys"} & set(answer):
+            raise CheckpointError(
+                f"{self.uri}: {self.client.meta.endpoint_url} answers, and not as S3 does. Check the endpoint, and"
+                " whether a proxy stands before it"
+            )
 
     def files(self, folder: str) -> dict[str, FileState]:
         """Return every object below a folder."""

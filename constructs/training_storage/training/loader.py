@@ -96,8 +96,8 @@ def shard_loader(
     ShardError
         If the index cannot be read, or the cache's folder cannot be used.
     """
-    rank = int(os.environ.get("RANK", "0")) if rank is None else rank
-    ranks = int(os.environ.get("WORLD_SIZE", "1")) if ranks is None else ranks
+    rank = _of_launcher("RANK", 0) if rank is None else rank
+    ranks = _of_launcher("WORLD_SIZE", 1) if ranks is None else ranks
     if not 0 <= rank < ranks:
         raise InvalidJobError(f"rank must be from 0 to {ranks - 1}, got: {rank}.")
     if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
@@ -143,6 +143,13 @@ def shard_loader(
         transform=transform,
     )
     return ShardLoader(dataset=dataset, collate=collate, arguments=arguments)
+
+
+def _of_launcher(name: str, otherwise: int) -> int:
+    value = os.environ.get(name, str(otherwise))
+    if not (value.isascii() and value.isdigit()):
+        raise InvalidJobError(f"the variable {name} must be a whole number, got: {value!r:.80}. Start with torchrun.")
+    return int(value)
 
 
 def _access(settings: LoaderSettings) -> S3Access:
@@ -478,6 +485,14 @@ class ShardLoader:
         self._failed = True
         try:
             batch = next(self._batches)
+        except RuntimeError as error:
+            # Torch's words for a process that was killed.
+            if "exited unexpectedly" not in str(error):
+                raise
+            raise ShardError(
+                f"a loader process of rank {self._dataset.rank} was killed, perhaps for want of memory ({error})."
+                " Resume from the last checkpoint, with fewer workers or smaller batches."
+            ) from error
         except StopIteration:
             raise ShardError(
                 f"{self.batches} batches were expected in epoch {self._epoch}, got: {self._taken}."

@@ -21,7 +21,8 @@ _SCHEME = "s3://"
 _OTHER_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 #: A large pool: every request waits for a first byte, so many are on the way at once.
 _CONNECTIONS = 64
-_TIMEOUT_SECONDS = 60.0
+#: Of one attempt of ten: S3 answers in a second, and says so in between where it has to work for longer.
+_TIMEOUT_SECONDS = 30.0
 #: Of an answer that breaks off: the SDK tries a request again, not an answer that has begun.
 READ_TRIES: Final = 5
 #: What to do about refusals that people meet.
