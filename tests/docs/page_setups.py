@@ -26,7 +26,7 @@ def prepare(surroundings: Surroundings) -> None:
 def _images(surroundings: Surroundings) -> None:
     """Small files in the lake, more of them than 4 nodes have readers."""
     assert surroundings.job is not None
-    s3 = surroundings.client("s3")
+    s3 = _without_shards(surroundings)
     for number in range(_SAMPLES):
         for name, body in (("jpg", b"image"), ("cls", b"7")):
             s3.put_object(Bucket=surroundings.job.lake, Key=f"raw/images/{number:05d}.{name}", Body=body)
@@ -36,6 +36,15 @@ def _checkpoints(surroundings: Surroundings) -> None:
     assert surroundings.job is not None
     for step in (11000, 12000, 13000):
         surroundings.job.save_checkpoint(step)
+
+
+def _without_shards(surroundings: Surroundings) -> Any:
+    """Remove what another page has packed; return the client."""
+    assert surroundings.job is not None
+    s3, lake = surroundings.client("s3"), surroundings.job.lake
+    for found in s3.list_objects_v2(Bucket=lake, Prefix="datasets/images/").get("Contents", []):
+        s3.delete_object(Bucket=lake, Key=found["Key"])
+    return s3
 
 
 def _shards(surroundings: Surroundings) -> None:
@@ -50,6 +59,7 @@ def _shards(surroundings: Surroundings) -> None:
         (small / f"{number}.jpg").write_bytes(b"image")
         (small / f"{number}.cls").write_text("7", encoding="utf-8")
     contract = StorageContract.read(surroundings.job.folder / "storage.json")
+    _without_shards(surroundings)
     target = f"s3://{surroundings.job.lake}/datasets/images/"
     pack_shards(source=str(small), target=target, shards=2, readers=None, processes=1, access=S3Access.of(contract))
 

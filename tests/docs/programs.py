@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import json
+import os
 import re
 import shlex
 import shutil
@@ -37,11 +38,13 @@ NOT_RUN: Mapping[str, str] = {
     "context and stack must be right: the app is synthesized with them",
     "python -m training_storage.testing.local_aws": "tests/local_aws start it; options and command must be right",
     ".": "it changes nothing but the reader's shell",
+    "pytest": "tests of an example; tests/packaging run them in an environment of their own",
+    "mypy": "likewise",
 }
 #: Services that the local AWS has not.
 NOT_LOCAL = frozenset({"ce", "service-quotas"})
 #: A verb says by exit code 1 that something needs attention.
-ATTENTION = frozenset({"status", "check"})
+ATTENTION = frozenset({"status", "check", "verify"})
 #: A park takes the job with it: the overview's goes to the end, those of other pages say what they would do.
 ENDS_THE_JOB = "README.md"
 _REGISTRY = ROOT / "node_modules" / "aws-cdk" / "lib" / "cli" / "cli-type-registry.json"
@@ -67,12 +70,17 @@ def run(words: Sequence[str], surroundings: Surroundings) -> str:
         command = _aws(arguments)
         if command is None:
             raise PageError(f"aws {arguments[0]} is no operation of an API: the block needs a label")
-        return command.run(surroundings.client)
+        printed = command.run(surroundings.client)
+        surroundings.settle()
+        return printed
     if program == "cdk":
         _check_cdk(arguments)
         return surroundings.cdk(arguments)
+    if program == "cd":
+        os.chdir(arguments[0])
+        return ""
     if program in ("mkdir", "ls", "cat", "echo", "cp") and not any(word.startswith("/") for word in arguments):
-        ended = subprocess.run(words, cwd=surroundings.folder, capture_output=True, text=True, check=False, timeout=60)
+        ended = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
         if ended.returncode:
             raise PageError(f"{shlex.join(words)}: {ended.stderr.strip()}")
         return ended.stdout
@@ -99,6 +107,8 @@ def check(words: Sequence[str]) -> None:
         "make": _check_make,
         "python": _check_python,
         "sbatch": _check_sbatch,
+        "pytest": lambda words: _only(words, allowed=("--snapshot-update",)),
+        "mypy": lambda words: _only(words, allowed=()),
         ".": _check_activation,
     }
     if program in checks:
@@ -112,7 +122,7 @@ def _run_ours(arguments: list[str]) -> str:
     with redirect_stdout(printed):
         code = main(arguments)
     if code not in ((0, 1) if arguments[0] in ATTENTION else (0,)):
-        raise PageError(f"training-storage {shlex.join(arguments)} ended with {code}")
+        raise PageError(f"training-storage {shlex.join(arguments)} ended with {code}:\n{printed.getvalue()}")
     return printed.getvalue()
 
 
@@ -171,7 +181,8 @@ def _check_pip(arguments: list[str]) -> None:
     for word in arguments[1:]:
         if word.startswith("-") or word.endswith(".txt"):
             continue
-        requirement = Requirement(word)
+        # A checkout, with its extras.
+        requirement = Requirement(word.replace(".", "training-storage", 1) if word.startswith(".") else word)
         known = {"training-storage", *(Requirement(text).name for text in project["dependencies"])}
         if requirement.name not in known:
             raise PageError(f"pip install names {requirement.name}, which is none of {sorted(known)}")
@@ -212,6 +223,11 @@ def _check_sbatch(arguments: list[str]) -> None:
         raise PageError(f"sbatch names {script!r}, which is no script of the library")
     if found is not None:
         subprocess.run([shutil.which("bash") or "bash", "-n", str(found)], check=True)
+
+
+def _only(words: list[str], *, allowed: tuple[str, ...]) -> None:
+    if not set(words) <= set(allowed):
+        raise PageError(f"a page shows {allowed or 'no words'} here, got: {words}")
 
 
 def _check_activation(arguments: list[str]) -> None:

@@ -6,7 +6,10 @@ import datetime as dt
 import json
 import re
 import runpy
+import sys
+import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aws_cdk import App
@@ -18,7 +21,6 @@ from training_storage.testing.deployment import deploy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     from training_storage.testing.deployment import Deployment
     from training_storage.testing.local_aws import LocalAws
@@ -29,6 +31,7 @@ _CONTEXT = {"instances": "2", "interface": "posix"}
 _CONTRACT = f"/training-storage/{JOB}/contract"
 #: Long enough ago for a checkpoint to be no longer under way.
 _SAVED = dt.datetime(2026, 11, 30, 12, tzinfo=dt.UTC)
+_TRANSITION_SECONDS = 0.02
 # What a page writes for an id: with an ellipsis, or in AWS's own example's form.
 _ID = r"-(?:…|0123456789abcdef0)"
 
@@ -63,6 +66,7 @@ class LocalJob:
         app = App(context={**context_flags(), **_CONTEXT}, outdir=str(self.folder / f"cdk.out-{self._saved}"))
         build(app)
         self._deployment = deploy(app, aws=self.aws)
+        self.aws.fsx_control(transition_seconds=_TRANSITION_SECONDS)
         self._mount()
 
     def _mount(self) -> None:
@@ -128,6 +132,7 @@ class Surroundings:
     folder: Path
     job: LocalJob | None
     names: dict[str, Any]
+    _synthesized: dict[tuple[Path, tuple[tuple[str, str], ...]], set[str]] = field(default_factory=dict)
 
     def client(self, service: str) -> Any:
         """Return a client of the local AWS."""
@@ -161,6 +166,10 @@ class Surroundings:
         yield rf"\bsubnet{_ID}", lambda: names.get("subnet_id") or job.physical_id("AWS::EC2::Subnet")
         yield r"(?<= )/(?=fsx|scratch)", lambda: f"{job.folder}/"
 
+    def settle(self) -> None:
+        """Wait as long as a link changes, which a reader's next line comes after."""
+        time.sleep(3 * _TRANSITION_SECONDS)
+
     def links(self) -> list[str]:
         """Return the ids of the links of the job's file system."""
         return [] if self.job is None else self.job.physical_ids("AWS::FSx::DataRepositoryAssociation")
@@ -175,14 +184,27 @@ class Surroundings:
         reserved = context.get("capacity_reservation_ids", "").split(",")
         if "cr-…" in reserved:
             context["capacity_reservation_ids"] = ",".join(f"cr-{at:017x}" for at in range(len(reserved)))
-        app_folder = (ROOT / self.page).parent if self.page.startswith("examples/") else ROOT
-        flags = json.loads((app_folder / "cdk.json").read_text(encoding="utf-8")).get("context", {})
-        app = App(context={**flags, **context}, outdir=str(self.folder / "cdk.out"))
-        runpy.run_path(str(app_folder / "app.py"))["build"](app)
-        stacks = {stack.id for stack in app.synth().stacks}
+        # The reader is in an app's folder: a copy, the example's own, or the repository.
+        own = (ROOT / self.page).parent
+        app_folder = next(path for path in (Path.cwd(), own, ROOT) if (path / "app.py").exists())
+        stacks = self._stacks(app_folder, context)
         values = {
             rest[at + 1] for at, word in enumerate(rest[:-1]) if word in ("-c", "--context", "--require-approval")
         }
         asked = {word for word in rest if not word.startswith("-") and word not in values}
         assert asked <= stacks, f"cdk {command} names {sorted(asked - stacks)}; the app has {sorted(stacks)}"
         return ""
+
+    def _stacks(self, app_folder: Path, context: dict[str, str]) -> set[str]:
+        """Return the stacks of an app; the same app is synthesized once a page."""
+        key = (app_folder, tuple(sorted(context.items())))
+        if key not in self._synthesized:
+            flags = json.loads((app_folder / "cdk.json").read_text(encoding="utf-8")).get("context", {})
+            app = App(context={**flags, **context}, outdir=str(Path.cwd() / "cdk.out"))
+            sys.path.insert(0, str(app_folder))
+            try:
+                runpy.run_path(str(app_folder / "app.py"))["build"](app)
+            finally:
+                sys.path.remove(str(app_folder))
+            self._synthesized[key] = {stack.id for stack in app.synth().stacks}
+        return self._synthesized[key]

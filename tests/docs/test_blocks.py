@@ -6,6 +6,8 @@ import fnmatch
 import io
 import json
 import re
+import subprocess
+import sys
 import tomllib
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
@@ -35,16 +37,19 @@ NOT_RUN: Mapping[tuple[str, str], str] = {
 }
 #: Pages that another test runs from top to bottom, with what their blocks need.
 RUN_ELSEWHERE: Mapping[str, str] = {
+    "docs/testing.md": "tests/testing/test_page.py",
     "docs/training-practice.md": "tests/training/test_training_practice.py",
     "examples/train_tiny/README.md": "tests/training/test_train_tiny.py",
 }
-RUN = ("python", "sh")
+RUN = ("python", "sh", "console")
+_LINK = re.compile(r"\bdra-(?:…|0123456789abcdef0)")
+_SCRIPT = 'if __name__ == "__main__":'
 
 
 def _needs_aws(page: str) -> bool:
     found = blocks(page)
     return any(
-        (block.language == "sh" and not block.label)
+        (block.language in ("sh", "console") and not block.label)
         or (block.language == "python" and "StorageContract.read" in block.text)
         for block in found
     )
@@ -146,7 +151,7 @@ def _run(page: str, surroundings: Surroundings) -> None:
             continue
         if block.language == "python":
             printed = _run_python(block, surroundings)
-        elif block.language == "sh":
+        elif block.language in ("sh", "console"):
             printed = _run_shell(block, surroundings)
         elif block.language == "text" and printed is not None:
             _compare(block, printed)
@@ -156,6 +161,13 @@ def _run(page: str, surroundings: Surroundings) -> None:
 def _run_python(block: Block, surroundings: Surroundings) -> str:
     # Above the code as many lines as on the page: a traceback names the page's own.
     code = compile("\n" * (block.line - 1) + surroundings.of_this_job(block.text), block.page, "exec")
+    if _SCRIPT in block.text:
+        # Its processes import it, so it is a file of its own.
+        script = surroundings.folder / "script.py"
+        script.write_text(surroundings.of_this_job(block.text), encoding="utf-8")
+        ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=120)
+        assert ended.returncode == 0, f"{block.place}: {ended.stderr}"
+        return ended.stdout
     printed = io.StringIO()
     with redirect_stdout(printed):
         exec(code, surroundings.names)  # noqa: S102 -- our own page
@@ -166,9 +178,9 @@ def _run_shell(block: Block, surroundings: Surroundings) -> str:
     from tests.docs import programs  # noqa: PLC0415 -- botocore
 
     printed = []
-    for line in block.text.replace("\\\n", " ").splitlines():
+    for line in _typed(block).replace("\\\n", " ").splitlines():
         # Where a page says it for one link, a reader does it for each.
-        lines = [line.replace("dra-…", link) for link in surroundings.links()] if "dra-…" in line else [line]
+        lines = [_LINK.sub(link, line) for link in surroundings.links()] if _LINK.search(line) else [line]
         for words in (words for one in lines for words in commands(surroundings.of_this_job(one))):
             try:
                 printed.append(programs.run(words, surroundings))
@@ -176,6 +188,13 @@ def _run_shell(block: Block, surroundings: Surroundings) -> str:
                 error.add_note(f"{block.place}: {' '.join(words)}")
                 raise
     return "".join(printed)
+
+
+def _typed(block: Block) -> str:
+    """Return what a reader types of a shell block: of a console, what stands after the prompt."""
+    if block.language == "sh":
+        return block.text
+    return "\n".join(line.removeprefix("$ ") for line in block.text.splitlines() if line.startswith("$ "))
 
 
 def _compare(block: Block, printed: str) -> None:
