@@ -317,7 +317,7 @@ for silent in ("prepare_writing", "read", "files", "create", "swap"):
 
 def test_a_place_that_never_answers_holds_up_neither_the_call_nor_the_end_of_the_process(tmp_path: Path) -> None:
     """SDKs give up after minutes, and Python waits at its end for the threads of its own pools."""
-    command = [sys.executable, "-c", _SILENT, saved(tmp_path, 10), tmp_path / "silent"]
+    command = [sys.executable, "-c", _SILENT, str(saved(tmp_path, 10)), str(tmp_path / "silent")]
     ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=40)
     words = r"rank 0: .*/step-0000000010/.* was not published in time.*"
     assert [bool(re.fullmatch(words, line)) for line in ended.stdout.splitlines()] == [True] * 5

@@ -234,10 +234,11 @@ def test_a_restore_that_is_cut_short_leaves_no_end_mark(tmp_path: Path, monkeypa
 
 def test_a_file_has_its_name_only_after_it_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = PathPlace(tmp_path)
-    for write in (
+    writes: tuple[Callable[[], bool], ...] = (
         lambda: place.create("step-1/model.pt", b"weights"),
         lambda: place.swap("step-1/latest.json", b"{}", version=None),
-    ):
+    )
+    for write in writes:
         synced: list[tuple[bool, list[str]]] = []
 
         def note(file: int, synced: list[tuple[bool, list[str]]] = synced) -> None:

@@ -27,16 +27,22 @@ def test_a_call_that_fails_raises_where_its_result_is_asked_for() -> None:
 
 def test_without_an_error_all_calls_end_before_the_context_does() -> None:
     done: list[int] = []
+
+    def slowly(number: int) -> None:
+        time.sleep(0.02)
+        done.append(number)
+
     with DaemonThreads(1, name="test") as pool:
         for number in range(3):
-            pool.submit(lambda number=number: (time.sleep(0.02), done.append(number)))
+            pool.submit(slowly, number)
     assert done == [0, 1, 2]
     with pytest.raises(RuntimeError, match="after shutdown"):
         pool.submit(int)
 
 
 def test_an_interruption_waits_for_no_call_and_drops_those_that_have_not_begun() -> None:
-    go, began, ran = threading.Event(), threading.Event(), []
+    go, began = threading.Event(), threading.Event()
+    ran: list[int] = []
 
     def silent() -> None:
         began.set()

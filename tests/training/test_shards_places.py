@@ -19,7 +19,9 @@ from training_storage import cli
 from training_storage.training import shard_pack, shard_target_s3, shard_verify, shard_writer
 from training_storage.training.endpoint import endpoint_of
 from training_storage.training.shard_claim import write_whole
+from training_storage.training.shard_digest import HashingWriter
 from training_storage.training.shard_errors import ShardError, ShardInputError
+from training_storage.training.shard_index import ShardIndex, ShardRecord
 from training_storage.training.shard_pack import pack_shards
 from training_storage.training.shard_s3 import S3Access
 from training_storage.training.shard_target_folder import FolderTarget
@@ -117,7 +119,7 @@ def test_a_shard_has_its_name_only_after_it_is_on_the_disk(tmp_path: Path, monke
     monkeypatch.setattr(
         os, "fsync", lambda file: seen.append((os.fstat(file).st_ino, (tmp_path / "shard-000000.tar").exists()))
     )
-    record = shard_writer.ShardRecord(name="shard-000000.tar", samples=1, files=1, bytes=5, sha256="0" * 64)
+    record = ShardRecord(name="shard-000000.tar", samples=1, files=1, bytes=5, sha256="0" * 64)
     target.publish(staged, record, run="run")
     assert seen[0] == (inode, False)
     assert seen[-1] == (tmp_path.stat().st_ino, True)
@@ -139,7 +141,7 @@ def test_a_small_file_has_its_name_only_after_it_is_on_the_disk(
 def test_a_full_disk_is_one_line_with_the_folder_and_leaves_nothing(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Full(shard_writer.HashingWriter):
+    class Full(HashingWriter):
         def _pass_on(self) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -304,14 +306,15 @@ def publish_all(target: PrefixTarget, task: Any) -> None:
         record = shard_writer._write(task, staged)
         target.publish(staged, record, run=task.job.run)
         values = {"source": "here", "seed": 0, "run": task.job.run, "hidden": 0, "unnamed": 0}
-        target.publish_index(shard_verify.ShardIndex(**values, shards=(record,)))
+        target.publish_index(ShardIndex(**values, shards=(record,)))
 
 
 def test_a_store_that_replaces_what_it_must_not_is_refused_unless_accepted(
     source: Path, aws_environment: LocalAws, bucket: str, tmp_path: Path
 ) -> None:
     with LesserStore.before(aws_environment.endpoint_url, lesser.ignores("if-none-match")) as store:
-        target, given = f"s3://{bucket}/out/", {"access": access_of(store), "work": str(tmp_path)}
+        target = f"s3://{bucket}/out/"
+        given: dict[str, Any] = {"access": access_of(store), "work": str(tmp_path)}
         with pytest.raises(ShardInputError, match=r"must refuse to replace an object .*--accept-weaker"):
             pack_shards(source=str(source), target=target, shards=1, **given)
         assert "Contents" not in aws_environment.client("s3").list_objects_v2(Bucket=bucket)

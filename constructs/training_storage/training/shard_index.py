@@ -6,7 +6,7 @@ import dataclasses
 import json
 import re
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from training_storage.training.shard_errors import ShardInputError
 
@@ -14,6 +14,8 @@ SCHEMA_VERSION: Final = 1
 INDEX_NAME: Final = "index.json"
 FORMAT: Final = "webdataset-tar"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+#: A class with a field `bytes` cannot say so itself.
+Text: TypeAlias = str | bytes
 _NAME = re.compile(r"shard-[0-9]{6,}\.tar")
 
 
@@ -120,7 +122,7 @@ class ShardIndex:
         return json.dumps(values, indent=1) + "\n"
 
     @classmethod
-    def from_json(cls, text: str | bytes, *, place: str) -> ShardIndex:
+    def from_json(cls, text: Text, *, place: str) -> ShardIndex:
         """Read an index from its text; `place` names it in errors.
 
         Raises

@@ -223,7 +223,8 @@ class _Prefix:
     def chunks(self, name: str) -> Iterator[bytes]:
         from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError  # noqa: PLC0415 - see body_of
 
-        read, condition = 0, {}
+        read = 0
+        condition: dict[str, str] = {}
         try:
             for tries, pause in enumerate(pauses(), 1):
                 # An answer that broke off goes on where it was, if the object is still the same.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from training_storage.planning.catalog.s3 import copy_limits, s3_limits
@@ -23,8 +24,7 @@ except ModuleNotFoundError as error:  # pragma: no cover -- the base install has
 if TYPE_CHECKING:
     import io
     import os
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable, Iterator
 
     from torch.distributed.checkpoint.planner import SavePlan
 
@@ -74,9 +74,12 @@ class RecordingS3FileSystem(S3FileSystem):
         super().__init__(s3_client.region, s3_client=s3_client)
         self.written = Written()
 
-    def create_stream(self, path: str | os.PathLike[str], mode: str) -> AbstractContextManager[io.IOBase]:
+    @contextlib.contextmanager
+    def create_stream(self, path: str | os.PathLike[str], mode: str) -> Iterator[io.IOBase]:
         """Open an object; what is written is taken down once the upload is completed."""
-        return recorded(super().create_stream(path, mode), path, mode, written=self.written, give_up=_abort)
+        opened = super().create_stream(path, mode)
+        with recorded(opened, path, mode, written=self.written, give_up=_abort) as stream:
+            yield stream
 
     def rename(self, old_path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
         """Copy an object to another name and remove the old one."""

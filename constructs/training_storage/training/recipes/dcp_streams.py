@@ -153,9 +153,11 @@ class RecordingFileSystem(FileSystem):
         super().__init__()
         self.written = Written()
 
-    def create_stream(self, path: str | os.PathLike[str], mode: str) -> AbstractContextManager[io.IOBase]:
+    @contextlib.contextmanager
+    def create_stream(self, path: str | os.PathLike[str], mode: str) -> Iterator[io.IOBase]:
         """Open a file; what is written is taken down once it is closed."""
-        return recorded(super().create_stream(path, mode), path, mode, written=self.written)
+        with recorded(super().create_stream(path, mode), path, mode, written=self.written) as stream:
+            yield stream
 
     def rename(self, path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
         """Rename a file that was written here."""
