@@ -102,6 +102,7 @@ def test_the_foreign_app_passes_its_own_tests(consumer: Consumer, request: pytes
     if update:
         snapshots = "tests/__snapshots__"
         shutil.copytree(consumer.folder / snapshots, FOREIGN_APP / snapshots, dirs_exist_ok=True)
+    # A changed template? `pytest tests/packaging/test_installed.py --snapshot-update` writes it; read the difference.
     assert re.search(r"^2 passed", printed, re.MULTILINE), printed
     assert "skipped" not in printed
 
@@ -153,8 +154,10 @@ def _places(names: tuple[str, ...]) -> list[str]:
 
 
 def _mypy(consumer: Consumer, code: Path, *, settings: str, fails: bool = False) -> str:
-    (consumer.folder / "mypy.ini").write_text(settings, encoding="utf-8")
+    # Beside the app's folder: in it, mypy would take it for the app's own.
+    file = consumer.folder.with_name("without-cdk.ini")
+    file.write_text(settings, encoding="utf-8")
     return consumer.run(
-        sys.executable, "-m", "mypy", "--config-file", "mypy.ini", "--python-executable", consumer.python,
+        sys.executable, "-m", "mypy", "--config-file", file, "--python-executable", consumer.python,
         "--cache-dir", consumer.folder / ".mypy_cache", code.name, fails=fails,
     )  # fmt: skip
