@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ from training_storage.planning.legality import check_template
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from training_storage.testing.local_aws import LocalAws
 
     Synthesize = Callable[[Stack], Any]
 
@@ -64,6 +67,51 @@ def test_nothing_clashes_that_has_a_name_of_its_own(templates: list[dict[str, An
 def test_the_services_would_refuse_nothing_of_it(templates: list[dict[str, Any]]) -> None:
     for template in templates:
         assert check_template(template, region="us-east-1", nested_elsewhere=list(template["Resources"])).findings == ()
+
+
+@pytest.mark.local_aws
+def test_two_of_everything_and_a_third_nested_stand_side_by_side(apps: Composed, local_aws: LocalAws) -> None:
+    fsx = local_aws.client("fsx")
+    before = {link["AssociationId"] for link in fsx.describe_data_repository_associations()["Associations"]}
+    deployment = local_aws.deploy(apps.stack)
+    assert deployment.status() == "CREATE_COMPLETE"
+    links = [
+        link
+        for link in fsx.describe_data_repository_associations()["Associations"]
+        if link["AssociationId"] not in before
+    ]
+    assert {link["Lifecycle"] for link in links} == {"AVAILABLE"}
+    systems = {link["FileSystemId"] for link in links}
+    repositories = {link["DataRepositoryPath"] for link in links}
+    assert len(links) == len(systems) == len(repositories) == 3
+    hot = {bucket["Name"] for bucket in local_aws.client("s3").list_directory_buckets()["Buckets"]}
+    assert {f"{name}--use1-az4--x-s3" for name in ("first", "second", "third")} <= hot
+    for link in links:
+        fsx.delete_data_repository_association(AssociationId=link["AssociationId"], DeleteDataInFileSystem=False)
+    for system in systems:
+        fsx.delete_file_system(FileSystemId=system)
+    deadline = time.monotonic() + 30
+    while systems & {system["FileSystemId"] for system in fsx.describe_file_systems()["FileSystems"]}:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    # Without them nothing holds the stack; what holds data stays all the same.
+    deployment.destroy()
+    names = [bucket["Name"] for bucket in local_aws.client("s3").list_buckets()["Buckets"]]
+    assert {f"lake-{name}-000000000000-us-east-1" for name in ("first", "second")} <= set(names)
+
+
+def test_the_policies_that_keep_data_are_the_same_in_a_nested_stack(templates: list[dict[str, Any]]) -> None:
+    # The local AWS deletes what a nested stack retains; AWS does not.
+    outer, inner = (
+        {
+            (name.removeprefix("First").removeprefix("Third")[:-8], resource["Type"]): resource["DeletionPolicy"]
+            for name, resource in template["Resources"].items()
+            if not name.startswith("Second") and "DeletionPolicy" in resource
+        }
+        for template in templates
+    )
+    assert inner.items() <= outer.items()
+    assert inner["LakeBucket", "AWS::S3::Bucket"] == "RetainExceptOnCreate"
 
 
 @pytest.mark.slow
@@ -219,7 +267,8 @@ def test_what_the_caller_brings_from_another_region_is_refused_by_name() -> None
     group = ec2.SecurityGroup(there, "Group", vpc=far)
     with pytest.raises(ConstructError, match="vpc must be in us-east-1, as the stack that uses it, got: Elsewhere/Vpc"):
         make_file_system(here, far)
-    for what, given in {"encryption_key": lake.encryption_key, "client_security_group": group}.items():
+    brought: dict[str, Any] = {"encryption_key": lake.encryption_key, "client_security_group": group}
+    for what, given in brought.items():
         with pytest.raises(ConstructError, match=f"{what} must be in us-east-1"):
             make_file_system(here, near, **{what: given})
     with pytest.raises(ConstructError, match="encryption_key must be in us-east-1"):

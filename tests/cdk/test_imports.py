@@ -296,11 +296,12 @@ def test_a_grantee_without_policies_is_refused_instead_of_granted_nothing(stack:
     bucket = ImportedDirectoryBucket(stack, "Hot", bucket_name="shards--use1-az4--x-s3")
     words = "grantee must be a role, user or group that policies can be attached to, got: .*lambda.amazonaws.com"
     service = iam.ServicePrincipal("lambda.amazonaws.com")
-    for grant in (
+    grants: tuple[Callable[[], iam.Grant], ...] = (
         lambda: lake.grant_read(service, prefixes=["raw/"]),
         lambda: bucket.grant_read(service),
         lambda: imported(stack).grant_describe(service),
-    ):
+    )
+    for grant in grants:
         with pytest.raises(ConstructError, match=words):
             grant()
 

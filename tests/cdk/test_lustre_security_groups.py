@@ -95,7 +95,9 @@ def test_rules_of_the_security_team_are_left_alone(stack: Stack, vpc: ec2.Vpc, r
     ],
 )
 def test_groups_that_cannot_work_are_refused(stack: Stack, vpc: ec2.Vpc, options: Any, words: str) -> None:
-    given = {name: group(stack, value) if value == SERVERS else value for name, value in options.items()}
+    given: dict[str, Any] = {
+        name: group(stack, value) if value == SERVERS else value for name, value in options.items()
+    }
     with pytest.raises(ConstructError, match=words):
         make(stack, vpc, **given)
 
@@ -113,7 +115,7 @@ def test_with_servers_of_the_caller_the_clients_group_stops_a_replacement(
 
 
 def test_without_a_group_of_ours_it_is_said_that_nothing_stops_a_replacement(stack: Stack, vpc: ec2.Vpc) -> None:
-    given = {"security_group": group(stack, SERVERS), "client_security_group": group(stack, CLIENTS)}
+    given: dict[str, Any] = {"security_group": group(stack, SERVERS), "client_security_group": group(stack, CLIENTS)}
     make(stack, vpc, "Quiet", replacement_protection=False, **given)
     make(stack, vpc, "Said", **given)
     assert len(notes(stack)) == 1

@@ -156,7 +156,7 @@ def test_what_decides_how_much_is_made_must_be_known_and_the_error_says_why(stac
 def test_no_number_known_at_deployment_stands_in_the_description_of_a_group(
     stack: Stack, vpc: ec2.Vpc, resources: Synthesize
 ) -> None:
-    throughput = CfnParameter(stack, "Throughput", type="Number").value_as_number
+    throughput: Any = CfnParameter(stack, "Throughput", type="Number").value_as_number
     LustreFileSystem(
         stack,
         "FileSystem",

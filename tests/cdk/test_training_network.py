@@ -7,6 +7,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -164,3 +166,37 @@ def test_a_zone_name_is_refused(stack: Stack, zone: str) -> None:
 def test_another_way_out_is_refused(stack: Stack) -> None:
     with pytest.raises(ConstructError, match="egress must be one of nat, isolated, got: 'internet'"):
         TrainingNetwork(stack, "Network", zone_id="use1-az4", addresses=1, egress="internet")
+
+
+def test_every_endpoint_and_log_is_exposed_for_the_caller_to_narrow(stack: Stack, resources: Synthesize) -> None:
+    network = TrainingNetwork(
+        stack, "Network", zone_id="use1-az4", addresses=100, egress="isolated", node_apis=["ssm", "sts"]
+    )
+    assert list(network.interface_endpoints) == ["ssm", "sts"]
+    assert network.endpoint_security_group is not None
+    assert network.s3_express_endpoint is not None
+    for endpoint in (network.s3_endpoint, network.s3_express_endpoint):
+        endpoint.add_to_policy(
+            iam.PolicyStatement(actions=["s3:*", "s3express:*"], principals=[iam.AnyPrincipal()], resources=["*"])
+        )
+    template = resources(stack)
+    endpoints = template.of_type("AWS::EC2::VPCEndpoint").values()
+    assert len([one for one in endpoints if "PolicyDocument" in one["Properties"]]) == 2
+    assert len(endpoints) == 4
+    assert stack.resolve(network.flow_log.flow_log_id) == {"Ref": next(iter(template.of_type("AWS::EC2::FlowLog")))}
+
+
+def test_nat_networks_have_no_interface_endpoints(stack: Stack) -> None:
+    network = TrainingNetwork(stack, "Network", zone_id="use1-az4", addresses=100, s3_express=False)
+    assert network.interface_endpoints == {}
+    assert network.endpoint_security_group is None
+    assert network.s3_express_endpoint is None
+
+
+def test_flow_logs_go_to_the_callers_log_group(stack: Stack, resources: Synthesize) -> None:
+    group = logs.LogGroup.from_log_group_name(stack, "Audit", "/audit/flows")
+    network = TrainingNetwork(stack, "Network", zone_id="use1-az4", addresses=100, flow_log_group=group)
+    assert network.flow_log_group is group
+    template = resources(stack)
+    assert template.of_type("AWS::Logs::LogGroup") == {}
+    assert template.one("AWS::EC2::FlowLog")["Properties"]["LogGroupName"] == "/audit/flows"
