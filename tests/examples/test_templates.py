@@ -29,9 +29,9 @@ def test_cdk_nag_and_the_storage_rules_find_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", APPS)
-def test_no_example_acknowledges_a_finding_of_cdk_nag(name: str) -> None:
+def test_no_example_acknowledges_a_whole_rule_of_cdk_nag(name: str) -> None:
     text = (ROOT / "examples" / name / "app.py").read_text(encoding="utf-8")
-    assert "AwsSolutions" not in text
+    assert text.count("AwsSolutions") == text.count("AwsSolutions-IAM5[Resource::{objects}]")
 
 
 @pytest.mark.parametrize("name", APPS)
