@@ -86,6 +86,21 @@ def test_list_shows_the_checkpoints_whatever_the_pointer_says(
     assert json.loads(capsys.readouterr().out)["places"][0]["latest_why"].startswith(words)
 
 
+def test_what_a_marker_says_does_not_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = tmp_path / "lustre"
+    for step in (10, 20):
+        assert main(["checkpoint", "publish", str(saved(tmp_path / "local", step)), "--to", str(place)]) == 0
+    marker = place / "step-0000000020" / "_COMPLETE.json"
+    marker.write_text(marker.read_text(encoding="utf-8").replace("model.pt", "\\u001b[2J\\nmodel.pt"), encoding="utf-8")
+    capsys.readouterr()
+    assert main(["checkpoint", "restore", "--from", str(place), "--into", str(tmp_path / "back")]) == 0
+    assert main(["checkpoint", "list", str(place)]) == 1
+    output = capsys.readouterr()
+    shown = r"\x1b[2J\nmodel.pt is missing"
+    assert [text.count(shown) for text in output] == [1, 1]
+    assert "\x1b" not in output.out + output.err
+
+
 @pytest.mark.parametrize("place", ["", "S3://lake/x", "s3:/lake/x", "gs://lake/x", "file:///x"])
 def test_what_only_looks_like_a_store_is_never_taken_for_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: str

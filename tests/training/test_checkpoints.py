@@ -254,6 +254,17 @@ def test_a_file_has_its_name_only_after_it_is_on_the_disk(tmp_path: Path, monkey
         assert len(after) == len(before) + 1
 
 
+def test_a_pipe_in_the_place_of_a_small_file_holds_nobody_up(tmp_path: Path) -> None:
+    place = PathPlace(tmp_path / "lustre")
+    publish(saved(tmp_path, 10), place)
+    publish(saved(tmp_path, 20), place)
+    for name in (POINTER_NAME, f"step-0000000020/{MARKER_NAME}"):
+        (place.local_folder / name).unlink()
+        os.mkfifo(place.local_folder / name)
+    restored = restore(place, tmp_path / "back")
+    assert (restored.step, [one.name for one in restored.passed_over]) == (10, ["step-0000000020"])
+
+
 def test_a_swap_of_what_somebody_else_has_changed_is_refused(place: Place) -> None:
     assert place.swap(POINTER_NAME, b"first", version=None)
     first = place.read(POINTER_NAME)

@@ -135,6 +135,15 @@ def test_a_small_file_has_its_name_only_after_it_is_on_the_disk(
     assert (tmp_path / "index.json").read_text(encoding="utf-8") == "{}"
 
 
+def test_names_of_others_do_not_steer_the_terminal(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pack_shards(source=str(source), target=str(tmp_path / "out"), shards=1)
+    (tmp_path / "out" / "\x1b[2J.tar").touch()
+    assert cli.main(["shards", "verify", str(tmp_path / "out")]) == 1
+    assert capsys.readouterr().out.startswith(r"\x1b[2J.tar  extra: is not in the index")
+
+
 # Want of room.
 
 

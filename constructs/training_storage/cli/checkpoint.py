@@ -221,7 +221,7 @@ def _restore(arguments: argparse.Namespace) -> Tell:
 
 def _tell_restored(restored: Restored, *, as_json: bool) -> int:
     for passed in restored.passed_over:
-        say(sys.stderr, f"{PROGRAM}: passed over {passed.place}{passed.name}: {passed.why}\n")
+        say(sys.stderr, f"{PROGRAM}: passed over {passed.place}{passed.name}: {shown(passed.why)}\n")
     if as_json:
         _print_json(vars_of(restored))
         return OK
@@ -302,7 +302,7 @@ def _row(found: Found, *, now: dt.datetime) -> dict[str, Any]:
 def _listed(documents: Sequence[dict[str, Any]]) -> list[str]:
     lines = []
     for document in documents:
-        latest = document["latest_why"] or f"latest.json: {document['latest'] or 'none'}"
+        latest = shown(document["latest_why"] or "") or f"latest.json: {document['latest'] or 'none'}"
         lines.append(f"{document['place']}  {latest}")
         rows = [
             (
@@ -311,7 +311,7 @@ def _listed(documents: Sequence[dict[str, Any]]) -> list[str]:
                 row["state"] + (" (verified)" if row.get("verified") else ""),
                 size_text(row["bytes"]),
                 _age_text(row["age_seconds"]),
-                row["why"] or "",
+                shown(row["why"] or ""),
             )
             for row in document["checkpoints"]
         ]
@@ -345,6 +345,11 @@ def _age_text(seconds: float | None) -> str:
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
     return f"{seconds:.0f} s"
+
+
+def shown(text: str) -> str:
+    """Return text in one line for a terminal: what others have written, a file's name say, must not steer it."""
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
 def vars_of(result: object) -> dict[str, Any]:
@@ -414,5 +419,5 @@ def _print_json(values: dict[str, Any]) -> None:
 
 
 def _fail(error: object, code: int) -> int:
-    say(sys.stderr, f"{PROGRAM}: {' '.join(str(error).split())}\n")
+    say(sys.stderr, f"{PROGRAM}: {shown(' '.join(str(error).split()))}\n")
     return code

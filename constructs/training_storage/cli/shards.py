@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from training_storage.cli.checkpoint import os_reason
+from training_storage.cli.checkpoint import os_reason, shown
 from training_storage.cli.parser import OK, PROGRAM, Parser, Verbs, say
 from training_storage.planning.errors import InvalidJobError
 from training_storage.planning.field_kinds import Whole
@@ -120,7 +120,7 @@ def _guarded(action: Callable[[argparse.Namespace], int], arguments: argparse.Na
     try:
         return action(arguments)
     except ShardError as error:
-        say(sys.stderr, f"{PROGRAM}: {' '.join(str(error).split())}\n")
+        say(sys.stderr, f"{PROGRAM}: {shown(' '.join(str(error).split()))}\n")
         return _FAILED
     except OSError as error:
         # Of a file; without a name it is the answer that cannot be written, which `main` says.
@@ -222,7 +222,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     else:
         agree = "names and sizes agree" if arguments.sizes_only else "all as the index says"
         whole = f"{len(index.shards):,} shards, {index.samples:,} samples, {decimal_size(index.bytes)}"
-        lines = [f"{wrong.name}  {wrong.kind}: {wrong.words}" for wrong in findings]
+        lines = [shown(f"{wrong.name}  {wrong.kind}: {wrong.words}") for wrong in findings]
         lines.append(f"{whole}: {f'{len(findings)} not as the index says' if findings else agree}")
         text = "\n".join(lines) + "\n"
     say(sys.stdout, text)

@@ -94,7 +94,9 @@ class PathPlace:
         path = self._path(key)
         with self._reasons(key):
             try:
-                data = path.read_bytes()
+                # Without waiting: a pipe of that name has no content, and must not stop whoever looks.
+                with open(path, "rb", opener=_at_once) as file:
+                    data = file.read()
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 return None
         return Content(data=data, version=_version(data))
@@ -226,6 +228,10 @@ def is_draft(name: str) -> bool:
 def _files_below(top: Path) -> Iterator[Path]:
     for folder, _, names in os.walk(top, onerror=_unless_gone):
         yield from (Path(folder, name) for name in names if not is_draft(name))
+
+
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _unless_gone(error: OSError) -> None:
