@@ -10,6 +10,7 @@ from aws_cdk import Acknowledgment, App, CfnResource, Environment, NestedStack, 
 from aws_cdk import aws_fsx as fsx
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sns as sns
+from cdk_nag import AwsSolutionsChecks
 from constructs import RootConstruct
 
 from training_storage.testing import (
@@ -19,6 +20,7 @@ from training_storage.testing import (
     compliance_findings,
     lint_findings,
     linting,
+    normalised,
 )
 
 if TYPE_CHECKING:
@@ -57,10 +59,32 @@ def found(scope: Any, **options: Any) -> set[tuple[str, str]]:
     return {(finding.path, finding.rule) for finding in compliance_findings(scope, **options)}
 
 
+def test_what_was_found_breaks_no_later_synth_of_the_app(app: App) -> None:
+    stack = Stack(app, "Job", env=US)
+    bucket = s3.CfnBucket(stack, "Bucket", bucket_name="Wrong_Name")
+    illegal(stack)
+    tools = {finding.tool for finding in compliance_findings(app, linter=True)}
+    assert tools == {"cdk-nag", "training-storage", "cfn-lint"}
+    template = normalised(stack)
+    assert template["Resources"].keys() == {"Bucket", "Lustre"}
+    bucket.bucket_name = "right-name"
+    assert {finding.tool for finding in compliance_findings(app, linter=True)} == {"cdk-nag", "training-storage"}
+
+
+def test_an_app_with_plugins_of_its_own_that_fail_is_reported_once_and_linted(app: App) -> None:
+    Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+    stack = Stack(app, "Job", env=US)
+    s3.CfnBucket(stack, "Bucket", bucket_name="Wrong_Name")
+    found = compliance_findings(app, linter=True)
+    assert len({(finding.path, finding.rule) for finding in found}) == len(found)
+    assert {finding.tool for finding in found} == {"cdk-nag", "cfn-lint"}
+
+
 def test_findings_of_cdk_nag_and_ours_come_from_stacks_nested_ones_and_stages(app: App) -> None:
     stack = Stack(app, "Job", env=US)
     s3.CfnBucket(stack, "Bucket")
-    illegal(NestedStack(stack, "Tier"))
+    tier = NestedStack(stack, "Tier")
+    illegal(tier)
     stage = Stage(app, "Prod", env=US)
     illegal(Stack(stage, "Job"))
     illegal_places = {("Job/Tier/Lustre", "lustre-capacity"), ("Prod/Job/Lustre", "lustre-capacity")}
@@ -69,6 +93,7 @@ def test_findings_of_cdk_nag_and_ours_come_from_stacks_nested_ones_and_stages(ap
     # Of a part only what lies within it; asked again the app is as it was.
     assert found(stage, linter=False) == {("Prod/Job/Lustre", "lustre-capacity")}
     assert found(stack, linter=False) == nag | {("Job/Tier/Lustre", "lustre-capacity")}
+    assert found(tier, linter=True) == {("Job/Tier/Lustre", "lustre-capacity")}
 
 
 def test_a_finding_is_one_line_with_place_rule_and_way_out_that_works(app: App) -> None:
@@ -175,6 +200,7 @@ def test_a_cfn_lint_that_finds_nothing_is_no_clean_template(monkeypatch: pytest.
 @pytest.mark.usefixtures("_tried_anew")
 def test_a_missing_cdk_nag_is_said_with_the_way_to_install_it(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     Stack(app, "Job", env=US)
+    monkeypatch.delitem(sys.modules, "training_storage.testing.compliance_plugins", raising=False)
     monkeypatch.setitem(sys.modules, "cdk_nag", None)
     with pytest.raises(ModuleNotFoundError, match=r"needs cdk-nag, got: none; pip install 'training-storage\[testing"):
         assert_compliant(app, linter=False)

@@ -7,18 +7,17 @@ import tempfile
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from training_storage.testing.assembly import read_json
-from training_storage.validation_places import construct_path, nested_templates
+from training_storage.testing.sources import SynthesizedTemplate, read_templates
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from aws_cdk import App, IPolicyValidationContext, PolicyValidationPluginReport, PolicyValidationStack, Stack, Stage
+    from aws_cdk import App, Stack, Stage
 
-    from training_storage.validation_plugin import StorageLegalityChecks
+    from training_storage.testing.compliance_plugins import CompliancePlugins
 
 __all__ = ["ComplianceFinding", "assert_compliant", "compliance_findings"]
 
@@ -81,9 +80,9 @@ def compliance_findings(
 ) -> tuple[ComplianceFinding, ...]:
     """Return what cdk-nag (AwsSolutions), our rules and cfn-lint find in `scope`.
 
-    The app is synthesized with the plugins `AwsSolutionsChecks` and `StorageLegalityChecks`, which stay attached to
-    it; what other plugins of the app find as errors is returned as well. Acknowledged findings are not. That cdk-nag
-    and cfn-lint see at all is tried first, once in a process, on a bucket that both must find fault with.
+    The app is synthesized again, with plugins that answer this time only; what its own plugins find as errors is
+    returned as well. Acknowledged findings are not. That cdk-nag and cfn-lint see at all is tried first, once in a
+    process, on a bucket that they must find fault with.
 
     Parameters
     ----------
@@ -109,10 +108,24 @@ def compliance_findings(
     app = _app_of(scope)
     _require_nag()
     within = scope.node.path
-    found = [finding for finding in _validated(app) if not within or f"{finding.path}/".startswith(f"{within}/")]
+    found = [finding for finding in _validated(app) if _lies(finding.path, within)]
     if linting.can_lint() if linter is None else linter:
-        found += linting.lint_findings(scope, ignore=ignore)
+        # From the folder: to synthesize again would fail where a plugin of the app does.
+        found += linting.lint_templates(_written(app, scope), ignore=ignore)
     return tuple(dict.fromkeys(found))
+
+
+def _lies(path: str, within: str) -> bool:
+    return not within or f"{path}/".startswith(f"{within}/")
+
+
+def _written(app: App, scope: Stage | Stack) -> list[SynthesizedTemplate]:
+    """Return the templates of `scope` that the last synth wrote."""
+    nested = getattr(scope, "nested_stack_parent", None) is not None
+    if nested:
+        path = next(Path(app.outdir).rglob(scope.template_file))
+        return [SynthesizedTemplate(label=scope.node.path, document=read_json(path), path=path, region=scope.region)]
+    return [template for template in read_templates(app.outdir) if _lies(template.label, scope.node.path)]
 
 
 def _app_of(scope: object) -> App:
@@ -148,87 +161,43 @@ def _require_nag() -> None:
         )
 
 
-_ATTACHED: weakref.WeakKeyDictionary[App, Any] = weakref.WeakKeyDictionary()
+_ATTACHED: weakref.WeakKeyDictionary[App, CompliancePlugins] = weakref.WeakKeyDictionary()
 
 
 def _validated(app: App) -> list[ComplianceFinding]:
     """Synthesize `app` with both plugins; return what any plugin reports and nobody acknowledged."""
-    ours = _attach(app)
-    ours.called = False
+    plugins = _attached(app)
     report = Path(app.outdir) / _REPORT
     # One of an earlier synth must not be taken for this one's.
     report.unlink(missing_ok=True)
+    plugins.ask()
     try:
         app.synth(force=True)
     except RuntimeError as error:
+        # Of the app's own plugins; what they found is in the report.
         if not str(error).startswith(_FAILED):
             raise
-    if not ours.called or not report.exists():
+    finally:
+        answered = plugins.answered()
+    if not answered:
         raise RuntimeError("CDK must run the validation plugins during the synth, got: none run; nothing was checked")
-    return list(_reported(read_json(report)))
+    # Without a finding of any plugin CDK may write no report.
+    return list(_reported(read_json(report))) if report.exists() else []
 
 
-def _attach(app: App) -> Any:  # noqa: ANN401 -- a class that is made where CDK is loaded
-    """Attach both plugins to `app`, once."""
+def _attached(app: App) -> CompliancePlugins:
+    """Return the plugins of `app`; they are attached once."""
     if app not in _ATTACHED:
-        from aws_cdk import Validations  # noqa: PLC0415 -- as above
-
         try:
-            from cdk_nag import AwsSolutionsChecks  # noqa: PLC0415
-        except ModuleNotFoundError:
+            from training_storage.testing.compliance_plugins import CompliancePlugins as Plugins  # noqa: PLC0415 -- CDK
+        except ModuleNotFoundError as error:
+            if error.name != "cdk_nag":
+                raise
             raise ModuleNotFoundError(
-                "assert_compliant needs cdk-nag, got: none; pip install 'training-storage[testing]'"
+                "assert_compliant needs cdk-nag, got: none; pip install 'training-storage[testing]'", name="cdk_nag"
             ) from None
-
-        ours = _checks()
-        Validations.of(app).add_plugins(AwsSolutionsChecks(app), ours)
-        _ATTACHED[app] = ours
+        _ATTACHED[app] = Plugins(app)
     return _ATTACHED[app]
-
-
-def _checks() -> StorageLegalityChecks:
-    """Return our plugin; this one sees nested stacks, names each construct, and remembers whether it was asked."""
-    from aws_cdk import PolicyValidationPluginReport as Report  # noqa: PLC0415 -- as above
-    from aws_cdk import PolicyViolatingResource, PolicyViolation  # noqa: PLC0415
-
-    from training_storage.validation_plugin import StorageLegalityChecks  # noqa: PLC0415 -- loads CDK
-
-    def placed(resource: PolicyViolatingResource) -> PolicyViolatingResource:
-        template, logical_id = Path(str(resource.template_path)), str(resource.resource_logical_id)
-        path = construct_path(template, logical_id)
-        return PolicyViolatingResource(
-            construct_path=path,
-            # CDK takes one of the two.
-            resource_logical_id=None if path else logical_id,
-            template_path=str(template),
-            locations=resource.locations,
-        )
-
-    class Checks(StorageLegalityChecks):
-        called = False
-
-        def validate(self, context: IPolicyValidationContext) -> PolicyValidationPluginReport:
-            self.called = True
-            stacks = [one for stack in context.stack_templates for one in _with_nested(stack)]
-            report = super().validate(SimpleNamespace(stack_templates=stacks))
-            violations = [
-                PolicyViolation(
-                    rule_name=violation.rule_name,
-                    description=violation.description,
-                    severity=violation.severity,
-                    violating_resources=[placed(resource) for resource in violation.violating_resources],
-                )
-                for violation in report.violations
-            ]
-            return Report(success=report.success, violations=violations)
-
-    return Checks()
-
-
-def _with_nested(stack: PolicyValidationStack) -> Iterator[Any]:
-    yield stack
-    for path in nested_templates(Path(stack.template_path)):
-        yield SimpleNamespace(template_path=str(path), region=stack.region)
 
 
 def _reported(report: dict[str, Any]) -> Iterator[ComplianceFinding]:

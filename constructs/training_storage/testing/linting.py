@@ -11,9 +11,9 @@ from training_storage.testing.compliance import ComplianceFinding
 from training_storage.testing.sources import Source, SynthesizedTemplate, read_templates
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
-__all__ = ["DEFAULT_REGION", "IGNORED_RULES", "can_lint", "lint", "lint_findings"]
+__all__ = ["DEFAULT_REGION", "IGNORED_RULES", "can_lint", "lint", "lint_findings", "lint_templates"]
 
 #: cfn-lint gives it for every Lambda function that CDK makes: an explicit dependency on a role that Ref implies.
 IGNORED_RULES: Final = ("W3005",)
@@ -52,12 +52,19 @@ def lint_findings(
     RuntimeError
         If cfn-lint is there but finds nothing in a template with a planted fault, so that clean would mean nothing.
     """
+    return lint_templates(read_templates(source), region=region, ignore=ignore)
+
+
+def lint_templates(
+    templates: Sequence[SynthesizedTemplate], *, region: str | None = None, ignore: Collection[str] = ()
+) -> tuple[ComplianceFinding, ...]:
+    """Return what cfn-lint finds in templates that were read; see `lint_findings`."""
     if not can_lint():
         raise ModuleNotFoundError("linting needs cfn-lint, got: none; pip install 'training-storage[testing]'")
     _require_sight()
     return tuple(
         finding
-        for template in read_templates(source)
+        for template in templates
         for finding in lint(template, region=region or template.region or DEFAULT_REGION, ignore=ignore)
     )
 

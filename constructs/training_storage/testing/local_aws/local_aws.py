@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -74,7 +75,9 @@ class LocalAws:
         self.region = region
         self._process = process
         self._folder = folder
+        self._clients: dict[tuple[str, str], Any] = {}
         self._sessions: dict[str, boto3.Session] = {}
+        self._making = threading.Lock()
 
     @classmethod
     def start(cls, *, port: int | None = None, region: str = "us-east-1", quick: bool = False) -> Self:
@@ -156,7 +159,7 @@ class LocalAws:
         atexit.unregister(self.stop)
 
     def client(self, service: str, *, region_name: str | None = None) -> Any:  # noqa: ANN401 - boto3 clients have no static type
-        """Return a boto3 client of this server.
+        """Return the boto3 client of a service of this server: the same one each time.
 
         Parameters
         ----------
@@ -167,14 +170,18 @@ class LocalAws:
         """
         check_loopback(self.endpoint_url)
         region = region_name or self.region
-        # A session keeps the service models it has read; a new one for each client reads them again.
-        if region not in self._sessions:
-            self._sessions[region] = boto3.Session(**_CREDENTIALS, region_name=region)
-        return self._sessions[region].client(
-            service,
-            endpoint_url=self.endpoint_url,
-            config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 1}),
-        )
+        # Making a client takes longer than most of its requests. Threads may share clients, but not the making of one.
+        with self._making:
+            # A session keeps the service models it has read; a new one for each client reads them again.
+            if region not in self._sessions:
+                self._sessions[region] = boto3.Session(**_CREDENTIALS, region_name=region)
+            if (service, region) not in self._clients:
+                self._clients[service, region] = self._sessions[region].client(
+                    service,
+                    endpoint_url=self.endpoint_url,
+                    config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 1}),
+                )
+            return self._clients[service, region]
 
     def deploy(
         self,
