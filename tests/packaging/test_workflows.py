@@ -10,7 +10,7 @@ import tomllib
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from tests.packaging.conftest import DISTRIBUTIONS, clean_environment
 from tests.packaging.public_api import ROOT
