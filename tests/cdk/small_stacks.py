@@ -1,22 +1,15 @@
-"""Lake and hot tiers of a plan in a stack without nodes, and the checks that every stack must pass."""
+"""Lake and hot tiers of a plan in a stack without nodes, and what cfn-lint says of a template."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aws_cdk import Validations
-from cdk_nag import AwsSolutionsChecks
-from cfnlint.api import lint
-from cfnlint.config import ManualArgs
-
 from training_storage import DataLake, DataRepositoryAssociation, DirectoryBucket, LustreFileSystem
+from training_storage import testing as storage_testing
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from aws_cdk import App, Stack
+    from aws_cdk import Stack
     from aws_cdk import aws_ec2 as ec2
 
     from training_storage import StoragePlan
@@ -58,22 +51,5 @@ def tiers(stack: Stack, vpc: ec2.IVpc, plan: StoragePlan, *, exports: bool = Tru
 
 
 def lint_findings(template: dict[str, Any]) -> list[str]:
-    """What cfn-lint finds; W3005 comes for every function that CDK makes."""
-    config = ManualArgs(regions=["us-east-1"], ignore_checks=["W3005"])
-    return [f"{match.rule.id} {match.path}: {match.message}" for match in lint(json.dumps(template), config=config)]
-
-
-def nag_findings(app: App, folder: Path) -> list[str]:
-    """What cdk-nag finds in an app that writes to `folder`."""
-    Validations.of(app).add_plugins(AwsSolutionsChecks(app))
-    try:
-        app.synth()
-    except RuntimeError as error:
-        if "ValidationFailed" not in str(error):
-            raise
-    report = json.loads((folder / "validation-report.json").read_text(encoding="utf-8"))
-    return [
-        f"{violation['ruleName']} {[where.get('constructPath') for where in violation.get('violatingConstructs', [])]}"
-        for plugin in report["pluginReports"]
-        for violation in plugin["violations"]
-    ]
+    """What cfn-lint finds."""
+    return [str(finding) for finding in storage_testing.lint_findings(template, region="us-east-1")]

@@ -13,10 +13,10 @@ from aws_cdk import App, Environment, Stack, Stage
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_ssm as ssm
 
-from tests.cdk.small_stacks import lint_findings, nag_findings
 from training_storage import ConstructError
 from training_storage.node_kit import METRIC_NAMESPACE, NodeKit
 from training_storage.planning.catalog.capacity_blocks import capacity_blocks
+from training_storage.testing import assert_compliant, compliance_findings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -199,8 +199,7 @@ def test_cfn_lint_and_cdk_nag_find_nothing(tmp_path: Path) -> None:
     app = App(outdir=str(tmp_path))
     stack = Stack(app, "Test", env=Environment(region="us-east-1"))
     make(stack, purchase="capacity-block").grant(role(stack))
-    assert nag_findings(app, tmp_path) == []
-    assert lint_findings(json.loads((tmp_path / "Test.template.json").read_text(encoding="utf-8"))) == []
+    assert_compliant(app, linter=True)
 
 
 def test_cdk_nag_would_notice_another_wildcard(tmp_path: Path) -> None:
@@ -209,7 +208,7 @@ def test_cdk_nag_would_notice_another_wildcard(tmp_path: Path) -> None:
     nodes = role(stack)
     make(stack).grant(nodes)
     nodes.add_to_policy(iam.PolicyStatement(actions=["s3:GetObject"], resources=["arn:aws:s3:::cdk-assets/*"]))
-    assert any("IAM5" in finding for finding in nag_findings(app, tmp_path))
+    assert any("IAM5" in finding.rule for finding in compliance_findings(app, linter=False))
 
 
 def _synth(stack: Stack) -> Any:

@@ -9,10 +9,10 @@ import pytest
 from aws_cdk import App, Environment, Stack
 from aws_cdk import aws_sns as sns
 
-from tests.cdk.small_stacks import lint_findings, nag_findings
 from training_storage import ConstructError, ImportedDataLake, TrainingJob, TrainingStorage, plan_storage
 from training_storage.operations.park_state import WARNING_STATES
 from training_storage.park import Park
+from training_storage.testing import compliance_findings, lint_findings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -249,17 +249,15 @@ def test_linter_and_nag_find_nothing(tmp_path: Path, engine: str) -> None:
         time_to_live_hours=24,
         idle_park_hours=6,
     )
-    findings = nag_findings(app, tmp_path)
-    assert [finding for finding in findings if "Park" in finding] == []
-    template = json.loads((tmp_path / "Job.template.json").read_text(encoding="utf-8"))
-    assert lint_findings(template) == []
+    assert [str(finding) for finding in compliance_findings(app, linter=False) if "Park" in finding.path] == []
+    assert lint_findings(app) == ()
 
 
 def test_nag_would_find_what_is_not_acknowledged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("training_storage.park.acknowledge_wildcards", lambda *_, **__: None)
     app = App(outdir=str(tmp_path))
     storage(app)
-    assert any("Park" in finding for finding in nag_findings(app, tmp_path))
+    assert any("Park" in finding.path for finding in compliance_findings(app, linter=False))
 
 
 @pytest.mark.parametrize(

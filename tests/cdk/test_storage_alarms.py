@@ -15,12 +15,13 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sns as sns
 
-from tests.cdk.small_stacks import lint_findings, nag_findings, tiers
+from tests.cdk.small_stacks import tiers
 from training_storage import ConstructError, TrainingJob, plan_storage
 from training_storage.functions.storage_watch import watch
 from training_storage.planning.catalog.metrics import metric
 from training_storage.planning.contract import METRIC_NAMESPACE
 from training_storage.storage_alarms import RUNBOOKS, StorageAlarms
+from training_storage.testing import assert_compliant, compliance_findings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -399,8 +400,7 @@ def small_app(folder: Path) -> tuple[App, Stack, StorageAlarms]:
 @pytest.mark.slow
 def test_cfn_lint_and_cdk_nag_find_nothing(tmp_path: Path) -> None:
     app, _, _ = small_app(tmp_path)
-    assert nag_findings(app, tmp_path) == []
-    assert lint_findings(json.loads((tmp_path / "Alarms.template.json").read_text(encoding="utf-8"))) == []
+    assert_compliant(app, linter=True)
 
 
 def test_cdk_nag_would_notice_another_wildcard_of_the_watch(tmp_path: Path) -> None:
@@ -408,4 +408,4 @@ def test_cdk_nag_would_notice_another_wildcard_of_the_watch(tmp_path: Path) -> N
     assert made.watch is not None
     assert isinstance(made.watch.role, iam.Role)
     made.watch.role.add_to_policy(iam.PolicyStatement(actions=["fsx:Delete*"], resources=["*"]))
-    assert [finding for finding in nag_findings(app, tmp_path) if "IAM5[Action::fsx:Delete*]" in finding]
+    assert "AwsSolutions-IAM5[Action::fsx:Delete*]" in {found.rule for found in compliance_findings(app, linter=False)}
