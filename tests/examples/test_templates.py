@@ -207,9 +207,10 @@ def test_three_jobs_write_into_folders_of_their_own() -> None:
 
 
 def test_the_shared_lake_is_the_same_without_any_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    shared = example("three_jobs").templates["SharedLake"]
     monkeypatch.setattr(module("three_jobs"), "plans", lambda **_: [])
     (lake,) = build("three_jobs", tmp_path).synth().stacks
-    assert lake.template == example("three_jobs").templates["SharedLake"]
+    assert lake.template == shared
 
 
 def test_the_reviewed_plan_is_deployed_as_it_stands() -> None:
