@@ -15,7 +15,6 @@ from aws_cdk import aws_iam as iam
 from aws_cdk.assertions import Template
 
 from tests.cdk.compositions import Composed, composed
-from tests.cdk.small_stacks import lint_findings
 from training_storage import (
     ConstructError,
     DataLake,
@@ -115,8 +114,10 @@ def test_the_policies_that_keep_data_are_the_same_in_a_nested_stack(templates: l
 
 
 @pytest.mark.slow
-def test_the_linter_finds_nothing_in_it(templates: list[dict[str, Any]]) -> None:
-    assert [finding for template in templates for finding in lint_findings(template)] == []
+def test_neither_cdk_nag_nor_the_linter_finds_anything_in_it(
+    apps: Composed, assert_compliant: Callable[..., None]
+) -> None:
+    assert_compliant(apps.app)
 
 
 def test_each_file_system_waits_for_its_own_link_and_lake_only(templates: list[dict[str, Any]]) -> None:
