@@ -121,8 +121,9 @@ def _lies(path: str, within: str) -> bool:
 
 def _written(app: App, scope: Stage | Stack) -> list[SynthesizedTemplate]:
     """Return the templates of `scope` that the last synth wrote."""
-    nested = getattr(scope, "nested_stack_parent", None) is not None
-    if nested:
+    from aws_cdk import Stack  # noqa: PLC0415 -- as above
+
+    if isinstance(scope, Stack) and scope.nested_stack_parent is not None:
         path = next(Path(app.outdir).rglob(scope.template_file))
         return [SynthesizedTemplate(label=scope.node.path, document=read_json(path), path=path, region=scope.region)]
     return [template for template in read_templates(app.outdir) if _lies(template.label, scope.node.path)]
