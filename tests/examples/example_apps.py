@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import importlib
 import json
+import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,7 +83,10 @@ def build(name: str, folder: Path, **context: str) -> App:
 @functools.cache
 def example(name: str) -> Example:
     """Synthesize an example as its cdk.json says."""
-    app = build(name, Path(tempfile.mkdtemp(prefix=f"example-{name}-")))
+    folder = Path(tempfile.mkdtemp(prefix=f"example-{name}-"))
+    # Kept for the whole process, as what is made of it is.
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    app = build(name, folder)
     findings = compliance_findings(app, linter=False)
     templates = {stack.stack_name: json.loads(json.dumps(stack.template)) for stack in app.synth().stacks}
     return Example(app=app, templates=templates, findings=findings)
