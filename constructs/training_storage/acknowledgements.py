@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import jsii
 from aws_cdk import Acknowledgment, Stack, Validations
-from constructs import Construct, IValidation
+from constructs import IValidation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,8 @@ def acknowledge_wildcards(grantee: iam.IGrantable, *, resources: Sequence[str], 
     """Acknowledge that the policies of `grantee` name `resources`, which hold a wildcard."""
     principal = grantee.grant_principal
     # A service or an ARN as principal has no policy here to acknowledge anything on.
-    if isinstance(principal, Construct):
+    # An imported role is no Construct of Python's, and has policies all the same.
+    if hasattr(principal, "node"):
         principal.node.add_validation(_WildcardAcknowledgement(principal, list(resources), reason))
 
 

@@ -61,11 +61,14 @@ class CheckpointArchive(Construct):
         Whether to remove from the lake what is kept no longer; the newest complete checkpoint never is.
     alarm_topic
         Told when a run fails or the lake falls behind; without one the alarms only show in CloudWatch.
+    role
+        Role of the caller for the function; one of its own if none is given. It must let lambda.amazonaws.com assume
+        it; what the function needs is granted to it.
 
     Attributes
     ----------
-    function, schedule, role, dead_letters, log_group
-        What does it; `dead_letters` holds runs that failed.
+    function, schedule, role, schedule_role, dead_letters, log_group
+        What does it; `schedule_role` starts the function, and `dead_letters` holds runs that failed.
     failed_alarm, late_alarm
         A run failed; the lake is two intervals behind.
 
@@ -87,6 +90,7 @@ class CheckpointArchive(Construct):
         durable_checkpoints_kept: int,
         prune: bool = True,
         alarm_topic: sns.ITopic | None = None,
+        role: iam.IRole | None = None,
     ) -> None:
         require_job_name(job_name)
         if not (math.isfinite(durable_interval_minutes) and durable_interval_minutes >= 1):
@@ -97,7 +101,9 @@ class CheckpointArchive(Construct):
             raise ConstructError(f"durable_checkpoints_kept must be 0 or more, got: {durable_checkpoints_kept}")
         super().__init__(scope, id)
         prefix = f"checkpoints/{job_name}/"
-        self.log_group, self.role = make_log_and_role(self, description=f"Archives checkpoints of {job_name}")
+        self.log_group, self.role = make_log_and_role(
+            self, description=f"Archives checkpoints of {job_name}", role=role
+        )
         allow_archive(self.role, data_lake, prefix=prefix, prune=prune)
         directory_bucket.grant_read(self.role)
         self.dead_letters = sqs.Queue(
@@ -131,10 +137,11 @@ class CheckpointArchive(Construct):
             on_failure=destinations.SqsDestination(self.dead_letters),
         )
         acknowledge(self.function, rule="L1", reason="The version of Python that the library is tested with.")
+        self.schedule_role = self._make_schedule_role(job_name)
         self.schedule = self._make_schedule(job_name, durable_interval_minutes)
         self.failed_alarm, self.late_alarm = self._make_alarms(job_name, durable_interval_minutes, alarm_topic)
 
-    def _make_schedule(self, job_name: str, interval_minutes: float) -> scheduler.CfnSchedule:
+    def _make_schedule_role(self, job_name: str) -> iam.Role:
         caller = iam.Role(
             self,
             "ScheduleRole",
@@ -147,6 +154,9 @@ class CheckpointArchive(Construct):
             iam.PolicyStatement(actions=["lambda:InvokeFunction"], resources=[self.function.function_arn])
         )
         self.dead_letters.grant_send_messages(caller)
+        return caller
+
+    def _make_schedule(self, job_name: str, interval_minutes: float) -> scheduler.CfnSchedule:
         # A run that finds nothing due ends at once, and one that ran out of time is taken up soon.
         minutes = max(1, min(math.floor(interval_minutes), math.ceil(_TIMEOUT.to_minutes())))
         schedule = scheduler.CfnSchedule(
@@ -157,12 +167,12 @@ class CheckpointArchive(Construct):
             flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
             target=scheduler.CfnSchedule.TargetProperty(
                 arn=self.function.function_arn,
-                role_arn=caller.role_arn,
+                role_arn=self.schedule_role.role_arn,
                 dead_letter_config=scheduler.CfnSchedule.DeadLetterConfigProperty(arn=self.dead_letters.queue_arn),
                 retry_policy=scheduler.CfnSchedule.RetryPolicyProperty(maximum_retry_attempts=0),
             ),
         )
-        schedule.node.add_dependency(caller)
+        schedule.node.add_dependency(self.schedule_role)
         return schedule
 
     def _make_alarms(
@@ -211,12 +221,15 @@ def require_job_name(job_name: str) -> None:
         )
 
 
-def make_log_and_role(scope: Construct, *, description: str) -> tuple[logs.LogGroup, iam.Role]:
-    """Return a log group and a role that may write into it, and nothing else."""
+def make_log_and_role(
+    scope: Construct, *, description: str, role: iam.IRole | None = None
+) -> tuple[logs.LogGroup, iam.IRole]:
+    """Return a log group and a role that may write into it: the caller's, or one that may do nothing else."""
     log_group = logs.LogGroup(
         scope, "Logs", retention=logs.RetentionDays.THREE_MONTHS, removal_policy=RemovalPolicy.DESTROY
     )
-    role = iam.Role(scope, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"), description=description)
+    if role is None:
+        role = iam.Role(scope, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"), description=description)
     role.add_to_principal_policy(
         iam.PolicyStatement(
             sid="OwnLog",
@@ -239,7 +252,7 @@ def archive_environment(directory_bucket: DirectoryBucket, data_lake: DataLakeBa
     }
 
 
-def allow_archive(role: iam.Role, data_lake: DataLakeBase, *, prefix: str, prune: bool) -> None:
+def allow_archive(role: iam.IRole, data_lake: DataLakeBase, *, prefix: str, prune: bool) -> None:
     """Let `role` write archives below `prefix` of the lake, and remove them there if it prunes; no version of any."""
     bucket_arn, objects = data_lake.bucket.bucket_arn, data_lake.bucket.arn_for_objects(f"{prefix}*")
     grant = role.add_to_principal_policy

@@ -59,11 +59,14 @@ class ExpressGate(Construct):
         Name of the job.
     disposable
         Whether the checkpoints may be lost: then the bucket is emptied without looking.
+    role
+        Role of the caller for the functions; one of its own if none is given. It must let lambda.amazonaws.com assume
+        it; what the functions need is granted to it.
 
     Attributes
     ----------
-    functions, role, log_group
-        What does it.
+    functions, role, log_group, provider
+        What does it; `provider` is CDK's framework, which calls the functions.
     resource
         The custom resource.
 
@@ -82,10 +85,13 @@ class ExpressGate(Construct):
         data_lake: DataLakeBase,
         job_name: str,
         disposable: bool = False,
+        role: iam.IRole | None = None,
     ) -> None:
         require_job_name(job_name)
         super().__init__(scope, id)
-        self.log_group, self.role = make_log_and_role(self, description=f"Empties the directory bucket of {job_name}")
+        self.log_group, self.role = make_log_and_role(
+            self, description=f"Empties the directory bucket of {job_name}", role=role
+        )
         directory_bucket.grant_read_write(self.role)
         if not disposable:
             allow_archive(self.role, data_lake, prefix=f"checkpoints/{job_name}/", prune=False)
@@ -103,7 +109,7 @@ class ExpressGate(Construct):
             self._function("Begin", "on_event", environment),
             self._function("Continue", "is_complete", environment),
         )
-        provider = custom_resources.Provider(
+        self.provider = custom_resources.Provider(
             self,
             "Provider",
             on_event_handler=self.functions[0],
@@ -112,9 +118,9 @@ class ExpressGate(Construct):
             total_timeout=Duration.seconds(custom_resource_seconds_maximum() - _FRAMEWORK_SPARE_SECONDS),
             log_group=self.log_group,
         )
-        self._acknowledge_framework(provider)
+        self._acknowledge_framework(self.provider)
         self.resource = CustomResource(
-            self, "Gate", service_token=provider.service_token, resource_type="Custom::ExpressGate"
+            self, "Gate", service_token=self.provider.service_token, resource_type="Custom::ExpressGate"
         )
         # Deleted before the bucket and before what lets the function in.
         self.resource.node.add_dependency(directory_bucket, self.role)

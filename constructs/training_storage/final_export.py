@@ -76,11 +76,15 @@ class FinalExport(Construct):
         For one try, at most 55 minutes: CloudFormation ends a custom resource after an hour.
     metric_period
         Length of the periods of FSx's metrics, a minute.
+    role
+        Role of the caller for the functions; one of its own if none is given. It must let lambda.amazonaws.com assume
+        it; what the functions need is granted to it.
 
     Attributes
     ----------
-    functions, role, log_group
-        What does it: one function begins, the other is asked until all is done.
+    functions, role, log_group, provider
+        What does it: one function begins, the other is asked until all is done. `provider` is CDK's framework, which
+        calls them.
     report_prefix
         As it was given or chosen.
     gate, keeper
@@ -108,6 +112,7 @@ class FinalExport(Construct):
         poll_interval: Duration | None = None,
         time_limit: Duration | None = None,
         metric_period: Duration | None = None,
+        role: iam.IRole | None = None,
     ) -> None:
         if file_system.is_gated:
             raise ConstructError(f"a file system must have one FinalExport, got: a second one, {id!r}")
@@ -132,7 +137,7 @@ class FinalExport(Construct):
         self.log_group = logs.LogGroup(
             self, "Logs", retention=logs.RetentionDays.THREE_MONTHS, removal_policy=RemovalPolicy.DESTROY
         )
-        self.role = iam.Role(
+        self.role: iam.IRole = role or iam.Role(
             self,
             "Role",
             assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
@@ -151,7 +156,7 @@ class FinalExport(Construct):
             self._function("Begin", "on_event", self.environment),
             self._function("Continue", "is_complete", self.environment),
         )
-        provider = custom_resources.Provider(
+        self.provider = custom_resources.Provider(
             self,
             "Provider",
             on_event_handler=self.functions[0],
@@ -160,12 +165,12 @@ class FinalExport(Construct):
             total_timeout=limit,
             log_group=self.log_group,
         )
-        self._acknowledge_framework(provider)
+        self._acknowledge_framework(self.provider)
 
         self.keeper = CustomResource(
             self,
             "Keeper",
-            service_token=provider.service_token,
+            service_token=self.provider.service_token,
             resource_type="Custom::FileSystemKeeper",
             properties={"Kind": "keeper"},
         )
@@ -187,7 +192,7 @@ class FinalExport(Construct):
         self.gate = CustomResource(
             self,
             "Gate",
-            service_token=provider.service_token,
+            service_token=self.provider.service_token,
             resource_type="Custom::FinalExport",
             properties={
                 "Kind": "gate",

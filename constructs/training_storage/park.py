@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from aws_cdk import ArnFormat, Duration, RemovalPolicy, Stack
+from aws_cdk import Annotations, ArnFormat, Duration, RemovalPolicy, Stack
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
@@ -33,7 +33,7 @@ from training_storage.operations_code import operations_code
 from training_storage.park_rights import allow_cluster, cluster_description
 from training_storage.planning.catalog.step_functions import history_events_maximum
 from training_storage.planning.units import SECONDS_PER_HOUR
-from training_storage.validation import ConstructError, require_integer
+from training_storage.validation import ConstructError, claim_name, remember, require_integer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -102,11 +102,16 @@ class Park(Construct):
     ----------
     state_machine, functions, watch
         What does it; `watch` is None where neither time is given.
+    role, log_group, machine_log_group
+        What the functions that stop the nodes may do, their log, and that of the state machine.
+    watch_role, watch_log_group, watch_rule
+        What the watch may do, its log, and what starts it; None without a watch.
 
     Raises
     ------
     ConstructError
-        For half a file system, a time without a topic or without what it looks at, or another kind of cluster.
+        For half a file system, a time without a topic or without what it looks at, another kind of cluster, a name that
+        another park of the app has, and in a nested stack: the last act of park is to delete its stack.
     """
 
     def __init__(
@@ -136,8 +141,17 @@ class Park(Construct):
             )
         _require_times(time_to_live_hours, idle_park_hours, alarm_topic, file_system)
         _require_longer_than_checkpoints(idle_park_hours, checkpoint_interval_minutes)
+        refuse_nested(scope)
+        claim_name(
+            scope,
+            id,
+            name=job_name,
+            what="job_name of a park",
+            way_out="its state machine is named after the job: give each job a name of its own",
+        )
         poll = poll_interval or _POLL
         super().__init__(scope, id)
+        self._warn_of_another()
         self._job = job_name
         self._topic = alarm_topic
         self._poll = sfn.WaitTime.duration(poll)
@@ -165,6 +179,9 @@ class Park(Construct):
         if file_system and final_export:
             self.functions["export"] = self._make_export_function(file_system, final_export)
         self.watch: lambda_.Function | None = None
+        self.watch_role: iam.IRole | None = None
+        self.watch_log_group: logs.LogGroup | None = None
+        self.watch_rule: events.Rule | None = None
         if time_to_live_hours is not None or idle_park_hours is not None:
             self.watch = self._make_watch(
                 file_system,
@@ -175,7 +192,20 @@ class Park(Construct):
             )
         self.state_machine = self._make_state_machine(express_gate, warning or Duration.minutes(WARNING_MINUTES))
         if self.watch:
-            self._schedule(self.watch, watch_interval or _WATCH)
+            self.watch_rule = self._schedule(self.watch, watch_interval or _WATCH)
+
+    def grant_start(self, grantee: iam.IGrantable) -> iam.Grant:
+        """Let `grantee` start the park of this job, and with it delete the stack."""
+        return self.state_machine.grant_start_execution(grantee)
+
+    def _warn_of_another(self) -> None:
+        """Say which job goes as well when this one is parked: a stack is deleted as a whole."""
+        other = remember(self, f"park of stack {Stack.of(self).node.path}", self.node.path)
+        if other != self.node.path:
+            Annotations.of(self).add_warning_v2(
+                "training-storage:shared-stack",
+                f"parking this job deletes the stack, and with it what {other} parks; give each job a stack of its own",
+            )
 
     # ---- functions ----
 
@@ -225,7 +255,9 @@ class Park(Construct):
         warning: Duration,
     ) -> lambda_.Function:
         scope = Construct(self, "Watch")
-        log_group, role = make_log_and_role(scope, description=f"Parks training job {self._job} when its time is over")
+        self.watch_log_group, self.watch_role = log_group, role = make_log_and_role(
+            scope, description=f"Parks training job {self._job} when its time is over"
+        )
         grant = role.add_to_principal_policy
         grant(
             iam.PolicyStatement(
@@ -287,7 +319,7 @@ class Park(Construct):
         acknowledge(function, rule="L1", reason="The version of Python that the library is tested with.")
         return function
 
-    def _allow_topic(self, role: iam.Role) -> None:
+    def _allow_topic(self, role: iam.IRole) -> None:
         if self._topic is not None:
             role.add_to_principal_policy(
                 iam.PolicyStatement(sid="Topic", actions=["sns:Publish"], resources=[self._topic.topic_arn])
@@ -296,7 +328,7 @@ class Park(Construct):
     # ---- the state machine ----
 
     def _make_state_machine(self, express_gate: ExpressGate | None, warning: Duration) -> sfn.StateMachine:
-        log_group = logs.LogGroup(
+        self.machine_log_group = logs.LogGroup(
             self,
             "MachineLogs",
             # Names that begin so do not use up the account's policies for log delivery.
@@ -310,7 +342,9 @@ class Park(Construct):
             state_machine_name=machine_name(self._job),
             comment=f"Parks training job {self._job}: its data goes to the lake, everything else goes away",
             definition_body=sfn.DefinitionBody.from_chainable(self._definition(express_gate, warning)),
-            logs=sfn.LogOptions(destination=log_group, level=sfn.LogLevel.ALL, include_execution_data=True),
+            logs=sfn.LogOptions(
+                destination=self.machine_log_group, level=sfn.LogLevel.ALL, include_execution_data=True
+            ),
             tracing_enabled=True,
         )
         acknowledge_wildcards(
@@ -450,8 +484,8 @@ class Park(Construct):
         if catch:
             task.add_catch(self._tell, errors=["States.ALL"], result_path="$.Error")
 
-    def _schedule(self, watch: lambda_.Function, interval: Duration) -> None:
-        rule: Any = events.Rule(
+    def _schedule(self, watch: lambda_.Function, interval: Duration) -> events.Rule:
+        rule = events.Rule(
             self,
             "WatchSchedule",
             description=f"Looks whether training job {self._job} is to be parked",
@@ -459,6 +493,17 @@ class Park(Construct):
             targets=[targets.LambdaFunction(watch, retry_attempts=0)],
         )
         rule.node.add_dependency(self.state_machine)
+        return rule
+
+
+def refuse_nested(scope: Construct) -> None:
+    """Refuse a nested stack: its root would go on listing what park has deleted, and fail at its next update."""
+    stack = Stack.of(scope)
+    if stack.nested_stack_parent is not None:
+        raise ConstructError(
+            f"park must be in a stack that is not nested, got: {stack.node.path}; its last act is to delete its stack,"
+            " which for a nested one is for the root stack to do. Give the job a stack of its own"
+        )
 
 
 def _require_times(

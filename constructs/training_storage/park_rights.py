@@ -62,7 +62,7 @@ def cluster_description(cluster: GpuCluster) -> dict[str, Any]:
     )
 
 
-def allow_cluster(role: iam.Role, cluster: GpuCluster) -> None:
+def allow_cluster(role: iam.IRole, cluster: GpuCluster) -> None:
     """Let `role` stop the nodes of `cluster`, and let it start nodes again."""
     description = cluster_description(cluster)
     grant = role.add_to_principal_policy
@@ -101,7 +101,7 @@ def _group(identifier: str, *, maximum: int, minimum: int = 0, login: bool = Fal
     return {"id": identifier, "minimum": minimum, "maximum": maximum, "login": login}
 
 
-def _allow_pcs(role: iam.Role, cluster: AwsPcsCluster) -> None:
+def _allow_pcs(role: iam.IRole, cluster: AwsPcsCluster) -> None:
     """Allow a change of the node groups' limits, with what AWS PCS checks that its caller may do.
 
     It starts nodes itself; its guide asks for these rights all the same. They reach the cluster's own launch templates

@@ -80,7 +80,7 @@ class ScheduledRelease(Construct):
         )
         acknowledge(self.failures, rule="SQS3", reason="It is the dead-letter queue of the schedule.")
         # A group of its own: the role's trust then names this schedule and no other of the account.
-        self._group = scheduler.CfnScheduleGroup(self, "Group")
+        self.schedule_group = scheduler.CfnScheduleGroup(self, "Group")
         self.role = self._make_role()
         self.schedule = self._make_schedule()
         self.alarm = cloudwatch.Alarm(
@@ -110,7 +110,7 @@ class ScheduledRelease(Construct):
                 conditions={
                     "StringEquals": {
                         "aws:SourceAccount": Aws.ACCOUNT_ID,
-                        "aws:SourceArn": self._group.attr_arn,
+                        "aws:SourceArn": self.schedule_group.attr_arn,
                     }
                 },
             ),
@@ -133,7 +133,7 @@ class ScheduledRelease(Construct):
             self,
             "Schedule",
             description=f"Release exported files that nobody has used for {self.unused_days} days",
-            group_name=self._group.ref,
+            group_name=self.schedule_group.ref,
             schedule_expression="rate(1 day)",
             flexible_time_window=properties.FlexibleTimeWindowProperty(
                 mode="FLEXIBLE", maximum_window_in_minutes=_WINDOW_MINUTES

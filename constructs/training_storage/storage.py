@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from aws_cdk import Annotations, Stack, Tags
 from constructs import Construct
@@ -17,7 +17,7 @@ from training_storage.gpu_cluster import COMPUTE, ENGINES, LOGIN
 from training_storage.lustre_file_system import LustreFileSystem
 from training_storage.node_kit import NodeKit
 from training_storage.operations.lustre_state import JOB_TAG
-from training_storage.park import Park
+from training_storage.park import Park, refuse_nested
 from training_storage.planning import InvalidJobError, StoragePlan, catalog, choose_engine
 from training_storage.planning.catalog.capacity_blocks import capacity_blocks
 from training_storage.planning.engines import packages_warning
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aws_cdk import aws_ec2 as ec2
+    from aws_cdk import aws_kms as kms
     from aws_cdk import aws_sns as sns
 
     from training_storage.gpu_cluster import GpuCluster
@@ -71,6 +72,11 @@ class TrainingStorage(Construct):
         (`training_storage.planning.choose_engine` says which, and why).
     purchase, capacity_reservation_ids, ami_parameter, home_file_system_id, slurm_version
         See `GpuCluster`.
+    security_groups
+        Groups of the caller that every node attaches besides those made here.
+    encryption_key
+        KMS key for what is made here and stores data, such as hot tiers and /home; the lake's if none is given. It must
+        outlive this stack, as what it encrypts may.
     alarm_topic
         Told of every alarm; see `StorageAlarms`.
     checkpoints_disposable
@@ -96,7 +102,8 @@ class TrainingStorage(Construct):
     final_export, express_gate
         What lets a hot tier go only after its content is safe; None where the plan has no such tier.
     park
-        What ends the job and keeps its data, however long that takes.
+        What ends the job and keeps its data, however long that takes. In a nested stack there is none, which synth
+        says: there the gates alone keep the data when the root stack goes.
     checkpoint_archive, scheduled_release
         What runs on a schedule; None where it does not.
     alarms
@@ -124,6 +131,8 @@ class TrainingStorage(Construct):
         ami_parameter: str | None = None,
         home_file_system_id: str | None = None,
         slurm_version: str | None = None,
+        security_groups: Sequence[ec2.ISecurityGroup] = (),
+        encryption_key: kms.IKey | None = None,
         alarm_topic: sns.ITopic | None = None,
         checkpoints_disposable: bool = False,
         release_after_days: int | None = None,
@@ -140,6 +149,8 @@ class TrainingStorage(Construct):
         data_lake.claim_job(plan.job.name or "default")
         super().__init__(scope, id)
         self.plan = plan
+        # The lake's key: it outlives this stack, as what it encrypts does.
+        self.encryption_key: kms.IKey = encryption_key or data_lake.encryption_key
         self.data_lake = data_lake
         instance_type = catalog.instance_type(plan.job.instance_type or "")
 
@@ -173,7 +184,7 @@ class TrainingStorage(Construct):
         self.directory_bucket: DirectoryBucket | None = None
         if plan.s3_express:
             self.directory_bucket = DirectoryBucket(
-                self, "DirectoryBucket", zone_id=zone_id, encryption_key=data_lake.encryption_key
+                self, "DirectoryBucket", zone_id=zone_id, encryption_key=self.encryption_key
             )
         self.contract = StorageContractParameter(
             self,
@@ -200,13 +211,15 @@ class TrainingStorage(Construct):
             subnet=subnet,
             instance_type=instance_type,
             instances=plan.job.instances,
-            client_security_groups=[self.file_system.client_security_group] if self.file_system else [],
+            client_security_groups=[
+                *([self.file_system.client_security_group] if self.file_system else []),
+                *security_groups,
+            ],
             purchase=purchase,
             capacity_reservation_ids=capacity_reservation_ids,
             ami_parameter=ami_parameter,
             several_addresses=several_addresses(plan),
-            # The lake's key: it outlives this stack, as what it encrypts does.
-            encryption_key=data_lake.encryption_key,
+            encryption_key=self.encryption_key,
             boot_commands=self.node_kit.commands,
             home_file_system_id=home_file_system_id,
             slurm_version=slurm_version,
@@ -224,20 +237,22 @@ class TrainingStorage(Construct):
         if self.directory_bucket and self._saves_to(EXPRESS) and not checkpoints_disposable:
             # One zone is no place for the only copy.
             self.checkpoint_archive = self._make_archive(self.directory_bucket, alarm_topic)
-        self.park = Park(
-            self,
-            "Park",
-            cluster=self.cluster,
-            job_name=self.job_name,
-            file_system=self.file_system,
-            final_export=self.final_export,
-            express_gate=self.express_gate,
-            alarm_topic=alarm_topic,
-            time_to_live_hours=time_to_live_hours,
-            idle_park_hours=idle_park_hours,
-            # Checkpoints that go elsewhere are no use of the file system: a run that saves there would look idle.
-            checkpoint_interval_minutes=plan.demand.checkpoint_interval_minutes if self._saves_to(LUSTRE) else None,
-        )
+        self._park: Park | None = None
+        if _can_park(self, time_to_live_hours, idle_park_hours):
+            self._park = Park(
+                self,
+                "Park",
+                cluster=self.cluster,
+                job_name=self.job_name,
+                file_system=self.file_system,
+                final_export=self.final_export,
+                express_gate=self.express_gate,
+                alarm_topic=alarm_topic,
+                time_to_live_hours=time_to_live_hours,
+                idle_park_hours=idle_park_hours,
+                # Checkpoints that go elsewhere are no use of the file system: a run that saves there would look idle.
+                checkpoint_interval_minutes=plan.demand.checkpoint_interval_minutes if self._saves_to(LUSTRE) else None,
+            )
         self.alarms = StorageAlarms(
             self,
             "Alarms",
@@ -250,6 +265,19 @@ class TrainingStorage(Construct):
         if release_after_days is not None:
             self.scheduled_release = self._make_release(release_after_days, alarm_topic)
         Tags.of(self).add(JOB_TAG, self.job_name)
+
+    @property
+    def park(self) -> Park:
+        """What ends the job and keeps its data, however long that takes.
+
+        Raises
+        ------
+        ConstructError
+            In a nested stack, which has none: see `Park`.
+        """
+        if self._park is None:
+            refuse_nested(self)
+        return cast("Park", self._park)
 
     @property
     def job_name(self) -> str:
@@ -276,9 +304,9 @@ class TrainingStorage(Construct):
             metadata_iops=plan.metadata_iops if plan.metadata_mode == "USER_PROVISIONED" else None,
             efa_enabled=plan.efa_enabled,
             file_system_type_version=plan.file_system_type_version,
-            # The lake's key: a key of this stack would be scheduled for deletion with it, under a retained file system.
+            # Never a key of this stack, which would be scheduled for deletion with it, under a retained file system.
             # Scratch takes no key.
-            encryption_key=None if scratch else self.data_lake.encryption_key,
+            encryption_key=None if scratch else self.encryption_key,
         )
         for link in plan.data_repository_associations:
             DataRepositoryAssociation(
@@ -406,6 +434,20 @@ def _checked_zone(plan: StoragePlan, data_lake: DataLakeBase, stack: Stack) -> s
             f" plan again with region={region}"
         )
     return plan.zone_id
+
+
+def _can_park(scope: Construct, *times: int | None) -> bool:
+    """Whether the stack is one that park may delete; refuses a time to park where it is not, and says so once."""
+    if Stack.of(scope).nested_stack_parent is None:
+        return True
+    if any(time is not None for time in times):
+        refuse_nested(scope)
+    Annotations.of(scope).add_info_v2(
+        "training-storage:no-park",
+        "no park in a nested stack: deleting the root stack keeps the data as well, but has an hour for each hot tier;"
+        " for park give the job a stack of its own",
+    )
+    return False
 
 
 def _known_types(region: str) -> str:

@@ -118,13 +118,16 @@ class StorageAlarms(Construct):
         Age of the oldest change that waits for its export.
     watch_minutes
         How often the links are looked at.
+    role
+        Role of the caller for the watch; one of its own if none is given. It must let lambda.amazonaws.com assume it;
+        what the watch needs is granted to it.
 
     Attributes
     ----------
     alarms
         The alarms by id: `RUNBOOKS` names them.
-    watch
-        The function that watches; None without a file system.
+    watch, watch_role, watch_rule, watch_log_group
+        The function that watches, what it may do, what starts it, and its log; None without a file system.
 
     Raises
     ------
@@ -146,6 +149,7 @@ class StorageAlarms(Construct):
         throughput_minutes: int = 15,
         export_age_minutes: int = 60,
         watch_minutes: int = 5,
+        role: iam.IRole | None = None,
     ) -> None:
         require_integer(capacity_percent, what="capacity_percent", minimum=1, maximum=99)
         require_integer(throughput_percent, what="throughput_percent", minimum=1, maximum=100)
@@ -165,6 +169,9 @@ class StorageAlarms(Construct):
         self._action = actions.SnsAction(topic) if topic else None
         self.alarms: dict[str, cloudwatch.Alarm] = {}
         self.watch: lambda_.Function | None = None
+        self.watch_role: iam.IRole | None = None
+        self.watch_rule: events.Rule | None = None
+        self.watch_log_group: logs.LogGroup | None = None
         self._alarm_on_nodes()
         if file_system is None or baseline_mb_per_s is None:
             return
@@ -175,7 +182,7 @@ class StorageAlarms(Construct):
         # The metric of automatic export exists only where something is exported automatically.
         if any(link.spec.export_events for link in file_system.links):
             self._alarm_on_exports(file_system, minutes=export_age_minutes)
-        self.watch = self._make_watch(file_system, minutes=watch_minutes)
+        self.watch = self._make_watch(file_system, minutes=watch_minutes, given=role)
         self._alarm_on_links(file_system, minutes=watch_minutes)
         self._alarm_on_watch(self.watch, minutes=watch_minutes)
 
@@ -343,21 +350,21 @@ class StorageAlarms(Construct):
 
     # ---- the watch ----
 
-    def _make_watch(self, file_system: LustreFileSystem, *, minutes: int) -> lambda_.Function:
+    def _make_watch(self, file_system: LustreFileSystem, *, minutes: int, given: iam.IRole | None) -> lambda_.Function:
         log_group = logs.LogGroup(
             self, "WatchLogs", retention=logs.RetentionDays.ONE_MONTH, removal_policy=RemovalPolicy.DESTROY
         )
-        role = iam.Role(
+        role: iam.IRole = given or iam.Role(
             self,
             "WatchRole",
             assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
             description="Looks at the links of a file system and publishes their state",
         )
         log_group.grant_write(role)
-        role.add_to_policy(
+        role.add_to_principal_policy(
             iam.PolicyStatement(actions=["fsx:DescribeDataRepositoryAssociations"], resources=["*"]),
         )
-        role.add_to_policy(
+        role.add_to_principal_policy(
             iam.PolicyStatement(
                 actions=["cloudwatch:PutMetricData"],
                 resources=["*"],
@@ -390,7 +397,8 @@ class StorageAlarms(Construct):
         )
         # A function that starts without its grants fails in ways that look like faults of the storage.
         function.node.add_dependency(role)
-        events.Rule(
+        self.watch_role, self.watch_log_group = role, log_group
+        self.watch_rule = events.Rule(
             self,
             "WatchSchedule",
             description=f"Watches the storage of training job {self._job}",

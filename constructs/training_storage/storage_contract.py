@@ -19,6 +19,7 @@ from training_storage.planning.contract import (
     storage_contract,
 )
 from training_storage.planning.job import UNNAMED
+from training_storage.validation import claim_name
 
 if TYPE_CHECKING:
     from training_storage.data_lake import DataLakeBase
@@ -66,6 +67,8 @@ class StorageContractParameter(Construct):
     ------
     InvalidPlanError
         If the constructs are not those of the plan's tiers, the plan has no zone, or the contract fits no parameter.
+    ConstructError
+        For a job whose name another job of the app has, in the same account and Region.
     """
 
     def __init__(
@@ -97,13 +100,21 @@ class StorageContractParameter(Construct):
         # parameter never becomes a standard one again.
         longest = storage_contract(plan, deployed=longest_values(plan), engine=engine, endpoint=endpoint)
         tier = parameter_tier(len(_json(longest)))
+        job_name = plan.job.name or UNNAMED
+        claim_name(
+            scope,
+            id,
+            name=job_name,
+            what="name of a job",
+            way_out="its contract's parameter is named after the job: give each job a name of its own",
+        )
 
         super().__init__(scope, id)
         self.document: dict[str, Any] = document
         # Not Stack.to_json_string: it drops every key whose value is null. The tokens are names without characters
         # that JSON escapes.
         self.text: str = _json(document)
-        self.parameter_name: str = f"/training-storage/{plan.job.name or UNNAMED}/contract"
+        self.parameter_name: str = f"/training-storage/{job_name}/contract"
         self.parameter: ssm.CfnParameter = ssm.CfnParameter(
             self,
             "Resource",

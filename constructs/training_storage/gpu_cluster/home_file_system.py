@@ -49,6 +49,8 @@ class HomeFileSystem(Construct):
     ----------
     file_system_id
         Known at deployment.
+    resource, mount_target
+        The file system, None where one is given by its id, and its mount target in the subnet.
     security_group
         The mount target's.
 
@@ -78,12 +80,16 @@ class HomeFileSystem(Construct):
                 allowed="the id of an EFS file system, such as fs-0123456789abcdef0",
             )
         super().__init__(scope, id)
-        self.file_system_id: str = file_system_id or self._make_file_system(name, encryption_key).ref
+        self.resource: efs.CfnFileSystem | None = None
+        if file_system_id is None:
+            self.resource = self._make_file_system(name, encryption_key)
+            file_system_id = self.resource.ref
+        self.file_system_id: str = file_system_id
         self.security_group = ec2.SecurityGroup(
             self, "SecurityGroup", vpc=vpc, allow_all_outbound=False, description="Home directories of training nodes"
         )
         self.security_group.add_ingress_rule(client_security_group, ec2.Port.tcp(_NFS), "NFS from training nodes")
-        efs.CfnMountTarget(
+        self.mount_target = efs.CfnMountTarget(
             self,
             "MountTarget",
             file_system_id=self.file_system_id,
