@@ -99,9 +99,11 @@ class Demand:
     restore_is_limit: bool
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """One configuration: where data is read, where it is saved, over which path, and the file system if any."""
+class Candidate(NamedTuple):
+    """One configuration: where data is read, where it is saved, over which path, and the file system if any.
+
+    A tuple, because five million are made.
+    """
 
     reads: str
     saves: str

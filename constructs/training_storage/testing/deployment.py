@@ -30,7 +30,10 @@ _GOOD = ("CREATE_COMPLETE", "UPDATE_COMPLETE")
 _GONE = ("", "DELETE_COMPLETE")
 # A request holds no more than this of a template; CloudFormation user guide, quotas.
 _BODY_BYTES: Final = 51_200
+# The first pauses between two looks at a stack, and the longest. In between it is a twentieth of what has gone by: each
+# look costs what is at work at the same time, on the same machine.
 _POLL_SECONDS: Final = 0.05
+_LONGEST_POLL_SECONDS: Final = 0.5
 # A custom resource may take an hour on AWS; here nothing waits for hardware.
 _TIMEOUT_SECONDS: Final = 300.0
 # In the reason of a stack whose template was refused before anything was made.
@@ -325,18 +328,19 @@ class Deployment:
 
     def _settle(self, one: _Stack, stack_id: str | None = None) -> str:
         """Wait until an operation has ended; return the stack's status."""
-        deadline = time.monotonic() + self._timeout_seconds
+        begun = time.monotonic()
         while True:
             found = self._describe(one, stack_id)
             status = "" if found is None else str(found["StackStatus"])
             if not status.endswith("_IN_PROGRESS"):
                 return status
-            if time.monotonic() > deadline:
+            gone = time.monotonic() - begun
+            if gone > self._timeout_seconds:
                 raise TimeoutError(
                     f"{one.name} must settle within {self._timeout_seconds:g} s, got: {status};"
                     " a larger timeout_seconds waits longer"
                 )
-            time.sleep(_POLL_SECONDS)
+            time.sleep(min(max(_POLL_SECONDS, gone / 20), _LONGEST_POLL_SECONDS))
 
     def _failed(self, name: str, status: str) -> DeploymentError:
         return DeploymentError("\n".join([f"{name} ended {status or 'without a trace'}", *self.failures(name)]))
