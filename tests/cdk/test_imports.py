@@ -140,6 +140,16 @@ def test_the_link_waits_for_the_policy_of_the_callers_bucket(stack: Stack, resou
     assert policy in template.one("AWS::FSx::DataRepositoryAssociation")["DependsOn"]
 
 
+def test_the_link_waits_for_policy_and_key_behind_an_imported_lake(stack: Stack, resources: Synthesize) -> None:
+    key = kms.Key(stack, "Key")
+    bucket = s3.Bucket(stack, "Bucket", encryption_key=key, enforce_ssl=True)
+    link(stack, file_system=imported(stack), data_lake=ImportedDataLake(stack, "Lake", bucket=bucket))
+    template = resources(stack)
+    needed = {*template.of_type("AWS::S3::BucketPolicy"), *template.of_type("AWS::KMS::Key")}
+    assert len(needed) == 2
+    assert needed <= set(template.one("AWS::FSx::DataRepositoryAssociation")["DependsOn"])
+
+
 def test_one_bucket_by_two_imports_is_one_bucket(stack: Stack) -> None:
     system = imported(stack)
     link(stack, file_system=system, bucket=s3.Bucket.from_bucket_name(stack, "One", "images"))
