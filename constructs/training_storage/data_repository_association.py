@@ -151,8 +151,8 @@ class DataRepositoryAssociation(Construct):
         # FSx works on one link at a time and fails the second of two that start together.
         if previous is not None:
             self._resource.node.add_dependency(previous.resource)
-        # FSx reads the bucket policy and uses the key while it makes the link. An imported lake does not contain what it
-        # was given, so each is waited for.
+        # FSx reads the bucket policy and uses the key while it makes the link. An imported lake does not contain what
+        # it was given, so each is waited for.
         key = linked.encryption_key if data_lake is None else data_lake.encryption_key
         self._resource.node.add_dependency(*(needed for needed in (data_lake, linked, key) if needed is not None))
         file_system.links.append(self)
