@@ -24,7 +24,7 @@ class Block:
     page, line
         The page, as a path from the repository's root, and the line of the block's first line.
     language, label
-        First word of the fence, and the rest.
+        First word of the fence, and the rest: the name of a file, or why the block cannot run here.
     text
         What stands in it.
     """
@@ -34,6 +34,11 @@ class Block:
     language: str
     label: str
     text: str
+
+    @property
+    def file_name(self) -> str | None:
+        """The file that a reader makes of it, such as app.py; None for what is run."""
+        return self.label if "." in self.label else None
 
     @property
     def place(self) -> str:

@@ -47,6 +47,8 @@ NOT_LOCAL = frozenset({"ce", "service-quotas"})
 ATTENTION = frozenset({"status", "check", "verify"})
 #: A park takes the job with it: the overview's goes to the end, those of other pages say what they would do.
 ENDS_THE_JOB = "README.md"
+_SHELL = frozenset({"cat", "cd", "cp", "echo", "ls", "mkdir"})
+_LOCAL_AWS = ["-m", "training_storage.testing.local_aws"]
 _REGISTRY = ROOT / "node_modules" / "aws-cdk" / "lib" / "cli" / "cli-type-registry.json"
 
 
@@ -62,32 +64,42 @@ def run(words: Sequence[str], surroundings: Surroundings) -> str:
     PageError
         If it fails, or is none that a page may show.
     """
+    words = ["python" if words[0] == "python3" else words[0], *words[1:]]
     program, *arguments = words
     if program == "training-storage":
         ends = arguments[0] == "park" and surroundings.page != ENDS_THE_JOB
         return _run_ours([*arguments, "--dry-run"] if ends and "--dry-run" not in arguments else arguments)
-    if program == "aws" and arguments[0] not in NOT_LOCAL:
-        command = _aws(arguments)
-        if command is None:
-            raise PageError(f"aws {arguments[0]} is no operation of an API: the block needs a label")
-        printed = command.run(surroundings.client)
-        surroundings.settle()
-        return printed
-    if program == "cdk":
-        _check_cdk(arguments)
-        return surroundings.cdk(arguments)
-    if program == "cd":
-        os.chdir(arguments[0])
-        return ""
-    if program in ("mkdir", "ls", "cat", "echo", "cp") and not any(word.startswith("/") for word in arguments):
-        ended = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
-        if ended.returncode:
-            raise PageError(f"{shlex.join(words)}: {ended.stderr.strip()}")
-        return ended.stdout
+    if program in _SHELL and not any(word.startswith("/") for word in arguments):
+        return _run_here(words)
     check(words)
+    if program == "aws" and arguments[0] not in NOT_LOCAL:
+        return _run_aws(arguments, surroundings)
+    if program == "cdk":
+        return surroundings.cdk(arguments)
     if program in NODE_PROGRAMS:
         raise PageError(f"{program} runs on nodes only: the block needs a label")
-    return ""
+    within = _within(arguments) if arguments[:2] == _LOCAL_AWS and surroundings.aws is not None else []
+    return "".join(run(inner, surroundings) for inner in within)
+
+
+def _run_aws(arguments: list[str], surroundings: Surroundings) -> str:
+    command = _aws(arguments)
+    if command is None:
+        raise PageError(f"aws {arguments[0]} is no operation of an API: the block needs a label")
+    printed = command.run(surroundings.client)
+    surroundings.settle()
+    return printed
+
+
+def _run_here(words: list[str]) -> str:
+    """Run a command that only looks at, or makes, what is in the reader's folder."""
+    if words[0] == "cd":
+        os.chdir(words[1])
+        return ""
+    ended = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    if ended.returncode:
+        raise PageError(f"{shlex.join(words)}: {ended.stderr.strip()}")
+    return ended.stdout
 
 
 def check(words: Sequence[str]) -> None:
@@ -99,6 +111,7 @@ def check(words: Sequence[str]) -> None:
         If the program would refuse it, or is none that a page may show.
     """
     program, *arguments = words
+    program = "python" if program == "python3" else program
     checks: dict[str, Callable[[list[str]], object]] = {
         "training-storage": _check_ours,
         "aws": _aws,
@@ -110,6 +123,7 @@ def check(words: Sequence[str]) -> None:
         "pytest": lambda words: _only(words, allowed=("--snapshot-update",)),
         "mypy": lambda words: _only(words, allowed=()),
         ".": _check_activation,
+        "export": _check_export,
     }
     if program in checks:
         checks[program](arguments)
@@ -176,10 +190,11 @@ def _check_cdk(arguments: list[str]) -> None:
 
 def _check_pip(arguments: list[str]) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    if arguments[0] != "install":
+    if arguments[0] not in ("install", "wheel"):
         raise PageError(f"pip is shown for installing only, got: {arguments}")
     for word in arguments[1:]:
-        if word.startswith("-") or word.endswith(".txt"):
+        # What the reader has put into a variable is a file of the package.
+        if word.startswith(("-", "$")) or word.endswith(".txt"):
             continue
         # A checkout, with its extras.
         requirement = Requirement(word.replace(".", "training-storage", 1) if word.startswith(".") else word)
@@ -198,7 +213,7 @@ def _check_make(arguments: list[str]) -> None:
 
 
 def _check_python(arguments: list[str]) -> None:
-    if arguments[:2] == ["-m", "training_storage.testing.local_aws"]:
+    if arguments[:2] == _LOCAL_AWS:
         _check_local_aws(arguments[2:])
     elif (arguments[:1] == ["-m"] and arguments[1] == "venv") or (
         arguments and not arguments[0].startswith("-") and next(ROOT.glob(f"**/{arguments[0]}"), None)
@@ -209,11 +224,16 @@ def _check_python(arguments: list[str]) -> None:
 
 
 def _check_local_aws(arguments: list[str]) -> None:
-    own, _, command = shlex.join(arguments).partition("--")
-    local_aws_command._parser().parse_args(shlex.split(own))
-    inner = shlex.split(command)
-    for words in commands(inner[2]) if inner[:2] == ["sh", "-c"] else [inner] if inner else []:
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    local_aws_command._parser().parse_args(own)
+    for words in _within(arguments):
         check(words)
+
+
+def _within(arguments: list[str]) -> list[list[str]]:
+    """Return the commands that the local AWS is started for."""
+    inner = arguments[arguments.index("--") + 1 :] if "--" in arguments else []
+    return commands(inner[2]) if inner[:2] == ["sh", "-c"] else [inner] if inner else []
 
 
 def _check_sbatch(arguments: list[str]) -> None:
@@ -223,6 +243,11 @@ def _check_sbatch(arguments: list[str]) -> None:
         raise PageError(f"sbatch names {script!r}, which is no script of the library")
     if found is not None:
         subprocess.run([shutil.which("bash") or "bash", "-n", str(found)], check=True)
+
+
+def _check_export(words: list[str]) -> None:
+    if not words or any("=" not in word for word in words):
+        raise PageError(f"export takes NAME=VALUE, got: {words}")
 
 
 def _only(words: list[str], *, allowed: tuple[str, ...]) -> None:

@@ -22,6 +22,8 @@ from training_storage.testing.deployment import deploy
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from aws_cdk.cx_api import CloudAssembly
+
     from training_storage.testing.deployment import Deployment
     from training_storage.testing.local_aws import LocalAws
 
@@ -124,6 +126,8 @@ class Surroundings:
         The reader's folder; a temporary one.
     job
         The job in the local AWS; None for a page that needs none.
+    aws
+        A local AWS of the page's own, for one that deploys the reader's app.
     names
         The names of the page's Python blocks.
     """
@@ -132,12 +136,15 @@ class Surroundings:
     folder: Path
     job: LocalJob | None
     names: dict[str, Any]
-    _synthesized: dict[tuple[Path, tuple[tuple[str, str], ...]], set[str]] = field(default_factory=dict)
+    aws: LocalAws | None = None
+    _synthesized: dict[tuple[Path, tuple[tuple[str, str], ...]], CloudAssembly] = field(default_factory=dict)
+    _deployment: Deployment | None = None
 
     def client(self, service: str) -> Any:
         """Return a client of the local AWS."""
-        assert self.job is not None, f"{self.page} calls AWS and runs without a local one"
-        return self.job.aws.client(service)
+        aws = self.job.aws if self.job else self.aws
+        assert aws is not None, f"{self.page} calls AWS and runs without a local one"
+        return aws.client(service)
 
     def of_this_job(self, text: str) -> str:
         """Return a block with names of what stands here in place of a page's placeholders."""
@@ -175,7 +182,7 @@ class Surroundings:
         return [] if self.job is None else self.job.physical_ids("AWS::FSx::DataRepositoryAssociation")
 
     def cdk(self, arguments: Sequence[str]) -> str:
-        """Synthesize what a `cdk` command would deploy, and look for its stacks; nothing is deployed or deleted."""
+        """Synthesize what a `cdk` command would deploy, and look for its stacks; a reader's own app is deployed."""
         command, *rest = arguments
         if command not in ("deploy", "synth", "diff", "destroy", "ls", "list"):
             return ""
@@ -187,24 +194,34 @@ class Surroundings:
         # The reader is in an app's folder: a copy, the example's own, or the repository.
         own = (ROOT / self.page).parent
         app_folder = next(path for path in (Path.cwd(), own, ROOT) if (path / "app.py").exists())
-        stacks = self._stacks(app_folder, context)
+        assembly = self._assembly(app_folder, context)
+        stacks = {stack.id for stack in assembly.stacks}
         values = {
             rest[at + 1] for at, word in enumerate(rest[:-1]) if word in ("-c", "--context", "--require-approval")
         }
         asked = {word for word in rest if not word.startswith("-") and word not in values}
         assert asked <= stacks, f"cdk {command} names {sorted(asked - stacks)}; the app has {sorted(stacks)}"
+        if self.aws is not None:
+            if command == "deploy":
+                self._deployment = deploy(assembly.directory, aws=self.aws)
+            elif command == "destroy" and self._deployment is not None:
+                self._deployment.destroy(unprotect=True)
         return ""
 
-    def _stacks(self, app_folder: Path, context: dict[str, str]) -> set[str]:
-        """Return the stacks of an app; the same app is synthesized once a page."""
+    def _assembly(self, app_folder: Path, context: dict[str, str]) -> CloudAssembly:
+        """Return what an app synthesizes, once a page: by its `build`, or as the script that it is."""
         key = (app_folder, tuple(sorted(context.items())))
         if key not in self._synthesized:
-            flags = json.loads((app_folder / "cdk.json").read_text(encoding="utf-8")).get("context", {})
-            app = App(context={**flags, **context}, outdir=str(Path.cwd() / "cdk.out"))
             sys.path.insert(0, str(app_folder))
             try:
-                runpy.run_path(str(app_folder / "app.py"))["build"](app)
+                names = runpy.run_path(str(app_folder / "app.py"))
             finally:
                 sys.path.remove(str(app_folder))
-            self._synthesized[key] = {stack.id for stack in app.synth().stacks}
+            if "build" in names:
+                flags = json.loads((app_folder / "cdk.json").read_text(encoding="utf-8")).get("context", {})
+                app = App(context={**flags, **context}, outdir=str(Path.cwd() / "cdk.out"))
+                names["build"](app)
+            else:
+                app = names["app"]
+            self._synthesized[key] = app.synth()
         return self._synthesized[key]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tomllib
 from contextlib import redirect_stdout
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,10 +18,10 @@ import yaml  # type: ignore[import-untyped]
 
 from tests.docs.blocks import DIRECTIVES, LANGUAGES, ROOT, Block, blocks, pages
 from tests.docs.shell_words import commands
+from training_storage.testing.local_aws import LocalAws
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from tests.docs.surroundings import LocalJob, Surroundings
 
@@ -42,6 +43,8 @@ RUN_ELSEWHERE: Mapping[str, str] = {
     "examples/train_tiny/README.md": "tests/training/test_train_tiny.py",
 }
 RUN = ("python", "sh", "console")
+#: Pages whose reader has an app and an account with nothing in it.
+OWN_ACCOUNT = frozenset({"docs/getting-started.md"})
 _LINK = re.compile(r"\bdra-(?:…|0123456789abcdef0)")
 _SCRIPT = 'if __name__ == "__main__":'
 
@@ -56,10 +59,13 @@ def _needs_aws(page: str) -> bool:
 
 
 PAGES = [page for page in pages() if page not in RUN_ELSEWHERE and any(b.language in RUN for b in blocks(page))]
-AGAINST_AWS = sorted((page for page in PAGES if _needs_aws(page)), key=lambda page: page == "README.md")
-ALONE = [page for page in PAGES if page not in AGAINST_AWS]
+AGAINST_AWS = sorted(
+    (page for page in PAGES if _needs_aws(page) and page not in OWN_ACCOUNT), key=lambda page: page == "README.md"
+)
+IN_OWN_ACCOUNT = [page for page in PAGES if page in OWN_ACCOUNT]
+ALONE = [page for page in PAGES if page not in (*AGAINST_AWS, *IN_OWN_ACCOUNT)]
 DATA = [block for page in pages() for block in blocks(page) if block.language in ("json", "toml", "yaml")]
-LABELLED = [block for page in pages() for block in blocks(page) if block.label]
+LABELLED = [block for page in pages() for block in blocks(page) if block.label and not block.file_name]
 
 
 @pytest.mark.parametrize("page", ALONE)
@@ -88,6 +94,16 @@ def test_the_blocks_of_a_page_run_against_the_local_aws(
     local_job.stand()
     monkeypatch.setenv("TRAINING_STORAGE_CONTRACT", str(local_job.folder / "storage.json"))
     _run(page, _around(page, tmp_path, job=local_job))
+
+
+@pytest.mark.local_aws
+@pytest.mark.parametrize("page", IN_OWN_ACCOUNT)
+def test_what_a_page_lets_its_reader_write_deploys(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with LocalAws.start(quick=True) as aws:
+        for name, value in aws.settings().items():
+            monkeypatch.setenv(name, value)
+        _run(page, _around(page, tmp_path, job=None, aws=aws))
 
 
 @pytest.mark.parametrize("block", LABELLED, ids=lambda block: block.place)
@@ -135,11 +151,11 @@ def test_a_block_that_nothing_would_run_is_refused(fence: str, tmp_path: Path, m
         blocks("page.md")
 
 
-def _around(page: str, folder: Path, *, job: LocalJob | None) -> Surroundings:
+def _around(page: str, folder: Path, *, job: LocalJob | None, aws: LocalAws | None = None) -> Surroundings:
     from tests.docs.page_setups import prepare  # noqa: PLC0415 -- with the next, starts CDK
     from tests.docs.surroundings import Surroundings  # noqa: PLC0415
 
-    surroundings = Surroundings(page=page, folder=folder, job=job, names={"__name__": "__main__"})
+    surroundings = Surroundings(page=page, folder=folder, job=job, aws=aws, names={"__name__": "__main__"})
     prepare(surroundings)
     return surroundings
 
@@ -147,6 +163,9 @@ def _around(page: str, folder: Path, *, job: LocalJob | None) -> Surroundings:
 def _run(page: str, surroundings: Surroundings) -> None:
     printed: str | None = None
     for block in blocks(page):
+        if block.file_name is not None:
+            Path(block.file_name).write_text(surroundings.of_this_job(block.text), encoding="utf-8")
+            continue
         if block.label:
             continue
         if block.language == "python":
