@@ -830,7 +830,9 @@ def test_bad_arguments_are_named(
 def test_a_pointer_that_is_none_is_never_replaced(place: Place, tmp_path: Path) -> None:
     place.prepare_writing(largest_bytes=1)
     assert place.create(POINTER_NAME, b"{")
-    with pytest.raises(CheckpointError, match=r"latest\.json must be whole JSON.*If a newer version .* else delete the file"):
+    with pytest.raises(
+        CheckpointError, match=r"latest\.json must be whole JSON.*If a newer version .* else delete the file"
+    ):
         publish(saved(tmp_path, 5), place)
     assert restore(place, tmp_path / "back").step == 5
 
