@@ -68,6 +68,7 @@ DATA = [block for page in pages() for block in blocks(page) if block.language in
 LABELLED = [block for page in pages() for block in blocks(page) if block.label and not block.file_name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ALONE)
 def test_the_blocks_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
