@@ -14,6 +14,7 @@ from botocore.response import StreamingBody
 from botocore.stub import Stubber
 
 from training_storage.checkpoint_format import CheckpointFile, Marker
+from training_storage.cli.park import _the_job as the_job
 from training_storage.operations.file_system_metrics import FileSystemMetrics, Reading
 from training_storage.operations.lustre_state import FileSystem, Link, Task
 from training_storage.operations.stack_inventory import Stack, StackResource
@@ -615,6 +616,8 @@ ANSWERS: list[tuple[str, str, Callable[[], dict[str, Any]]]] = [
     ("cloudformation", "describe_stacks", lambda: {"Stacks": [STACK_RECORD]}),
     ("cloudformation", "list_stack_resources", lambda: {"StackResourceSummaries": ROWS}),
     ("cloudformation", "get_template", lambda: {"TemplateBody": json.dumps(TEMPLATE)}),
+    ("ssm", "get_parameters_by_path", lambda: {"Parameters": []}),
+    ("stepfunctions", "list_state_machines", lambda: {"stateMachines": []}),
     ("fsx", "describe_file_systems", lambda: {"FileSystems": [FILE_SYSTEM]}),
     ("fsx", "describe_data_repository_associations", lambda: {"Associations": []}),
     ("fsx", "describe_data_repository_tasks", lambda: {"DataRepositoryTasks": []}),
@@ -634,7 +637,7 @@ def read(denied: str | None = None, code: str = "AccessDeniedException", *, job:
     return read_status(aws, region="us-east-1", job=job, now=NOW)
 
 
-def test_everything_of_a_job_is_read_in_a_dozen_calls() -> None:
+def test_everything_of_a_job_is_read_in_fourteen_calls() -> None:
     found = read()
     assert is_whole(found)
     (one,) = found.jobs
@@ -648,13 +651,15 @@ def test_everything_of_a_job_is_read_in_a_dozen_calls() -> None:
     assert one.lake_checkpoints.newest.step == 7
     assert one.file_systems is not None
     assert one.file_systems[0].in_stack is True
-    assert len(ANSWERS) == 12
+    assert len(ANSWERS) == 14
 
 
 @pytest.mark.parametrize(
     ("denied", "action"),
     [
         ("get_template", "cloudformation:GetTemplate"),
+        ("get_parameters_by_path", "ssm:GetParametersByPath"),
+        ("list_state_machines", "states:ListStateMachines"),
         ("describe_data_repository_associations", "fsx:DescribeDataRepositoryAssociations"),
         ("describe_data_repository_tasks", "fsx:DescribeDataRepositoryTasks"),
         ("get_metric_data", "cloudwatch:GetMetricData"),
@@ -747,6 +752,107 @@ def test_a_stack_that_failed_before_its_outputs_looks_for_checkpoints_in_the_lak
     assert one.lake_checkpoints is not None
     assert one.lake_checkpoints.place == "s3://lake/checkpoints/default/"
     aws.check()
+
+
+# ---- jobs in stacks of somebody else's name ----
+
+
+PLATFORM = {**STACK_RECORD, "StackName": "Platform", "StackId": "arn:aws:cloudformation:us-east-1:0:stack/Platform/1"}
+ALPHA_MACHINE = "arn:aws:states:us-east-1:000000000000:stateMachine:training-storage-park-alpha"
+
+
+def composed(
+    *,
+    stack: dict[str, Any],
+    contract: bool,
+    machine: bool,
+    holders: list[str | dict[str, Any]],
+    job: str | None = None,
+) -> Status:
+    """Status of a Region with one stack and no file system."""
+    aws = FakeAws()
+    # Not a contract: what somebody else wrote there hides no job.
+    parameters = [{"Name": "/training-storage/alpha/contract", "Value": "{}"}] if contract else []
+    machines = [
+        {
+            "name": ALPHA_MACHINE.rsplit(":", 1)[1],
+            "stateMachineArn": ALPHA_MACHINE,
+            "type": "STANDARD",
+            "creationDate": NOW,
+        }
+    ]
+    aws.answer("cloudformation", "describe_stacks", {"Stacks": [{**stack, "Outputs": []}]})
+    aws.answer("fsx", "describe_file_systems", {"FileSystems": []})
+    aws.answer("ssm", "get_parameters_by_path", {"Parameters": parameters})
+    aws.answer("stepfunctions", "list_state_machines", {"stateMachines": machines if machine else []})
+    for answer in holders:
+        aws.answer("cloudformation", "describe_stack_resources", answer)
+    aws.answer(
+        "cloudformation",
+        "list_stack_resources",
+        {"StackResourceSummaries": [row("Bucket", "AWS::S3Express::DirectoryBucket", "hot--use1-az4--x-s3")]},
+    )
+    aws.answer("cloudformation", "get_template", {"TemplateBody": "{}"})
+    aws.answer("s3", "list_objects_v2", {})
+    return read_status(aws, region="us-east-1", job=job, now=NOW)
+
+
+def holder(stack: dict[str, Any]) -> dict[str, Any]:
+    found = {"StackId": stack["StackId"], "LogicalResourceId": "Contract", "ResourceType": "AWS::SSM::Parameter"}
+    return {"StackResources": [{**found, "Timestamp": NOW, "ResourceStatus": "CREATE_COMPLETE"}]}
+
+
+@pytest.mark.parametrize(
+    ("contract", "machine", "holders"),
+    [
+        (True, False, [holder(PLATFORM)]),
+        (False, True, [holder(PLATFORM)]),
+        # A contract that somebody wrote by hand is in no stack.
+        (True, True, ["ValidationError", holder(PLATFORM)]),
+    ],
+)
+def test_a_job_without_lustre_is_found_in_a_stack_of_any_name(
+    contract: bool, machine: bool, holders: list[str | dict[str, Any]]
+) -> None:
+    found = composed(stack=PLATFORM, contract=contract, machine=machine, holders=holders, job="alpha")
+    (one,) = found.jobs
+    assert (one.name, one.stack and one.stack.name) == ("alpha", "Platform")
+    assert [bucket.name for bucket in one.directory_buckets or ()] == ["hot--use1-az4--x-s3"]
+
+
+def test_a_stack_that_is_named_like_ours_by_chance_is_the_job_that_it_holds() -> None:
+    found = composed(stack=STACK_RECORD, contract=True, machine=False, holders=[holder(STACK_RECORD)])
+    assert [one.name for one in found.jobs] == ["alpha"]
+
+
+def test_a_contract_that_no_stack_has_is_no_job() -> None:
+    found = composed(stack=PLATFORM, contract=True, machine=False, holders=["ValidationError"])
+    assert found.jobs == ()
+
+
+def test_a_nested_stack_is_no_job_by_its_name_and_knows_its_root() -> None:
+    nested = {
+        **PLATFORM,
+        "StackName": "TrainingStorage-demo-Nested-1A2B",
+        "RootId": "arn:aws:cloudformation:us-east-1:0:stack/Root/1",
+    }
+    found = composed(stack=nested, contract=True, machine=False, holders=[holder(nested)])
+    assert [one.name for one in found.jobs] == ["alpha"]
+    assert found.jobs[0].stack is not None
+    with pytest.raises(InvalidJobError, match="got: alpha in TrainingStorage-demo-Nested-1A2B, .* root stack Root"):
+        the_job(found, "us-east-1")
+
+
+def test_park_deletes_no_stack_of_another_name_that_has_nothing_to_park_it() -> None:
+    found = composed(stack=PLATFORM, contract=True, machine=False, holders=[holder(PLATFORM)])
+    with pytest.raises(InvalidJobError, match="got: alpha in Platform, which has not and may hold more"):
+        the_job(found, "us-east-1")
+
+
+def test_park_takes_no_job_that_could_not_be_looked_for_as_gone() -> None:
+    found = composed(stack=PLATFORM, contract=True, machine=False, holders=["AccessDenied"], job="alpha")
+    with pytest.raises(InvalidJobError, match=r"nothing was done: .*not allowed cloudformation:DescribeStackResources"):
+        the_job(found, "us-east-1")
 
 
 @pytest.mark.parametrize("code", ["ExpiredToken", "InvalidClientTokenId", "UnrecognizedClientException"])

@@ -124,16 +124,49 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _the_job(found: Status, region: str) -> JobStatus:
+    from training_storage.operations import job_places  # noqa: PLC0415
+
     if found.unknown:
         unread = "; ".join(entry.because for entry in found.unknown)
         if any(entry.part in ("stacks", "file_systems", "links") for entry in found.unknown):
             raise InvalidJobError(f"what stands in {region} could not be read, so nothing was done: {unread}.")
+        # A job in a stack of another name would be taken for one that is gone.
+        seen = any(job.stack is not None or job.file_systems for job in found.jobs)
+        if not seen and any(entry.part in job_places.PARTS for entry in found.unknown):
+            raise InvalidJobError(f"not every job in {region} could be found, so nothing was done: {unread}.")
     if not found.jobs:
         raise InvalidJobError(f"nothing of a training job stands in {region}: there is nothing to park.")
     if len(found.jobs) > 1:
         names = ", ".join(job.name for job in found.jobs)
         raise InvalidJobError(f"--job must be given where several jobs stand, got: none. There are: {names}.")
+    _require_own_stack(found.jobs[0])
     return found.jobs[0]
+
+
+def _require_own_stack(job: JobStatus) -> None:
+    """Refuse to delete a stack that goes with another one, or that may hold more than the job.
+
+    Raises
+    ------
+    InvalidJobError
+        Naming the stack and the way out.
+    """
+    from training_storage.operations.park_command import machine_of  # noqa: PLC0415
+
+    stack = job.stack
+    if stack is None or stack.state.startswith("DELETE_"):
+        return
+    if stack.root_id is not None:
+        root = stack.root_id.split("/")[1] if "/" in stack.root_id else stack.root_id
+        raise InvalidJobError(
+            f"park must be of a job in a stack that is not nested, got: {job.name} in {stack.name}, which goes only"
+            f" with its root stack {root}: destroy that one (its gates export first), or take the job out of its app."
+        )
+    if stack.job is None and stack.resources is not None and machine_of(job) is None:
+        raise InvalidJobError(
+            f"park must be of a job whose stack has what parks it, got: {job.name} in {stack.name}, which has not and"
+            " may hold more than the job: destroy that stack (its gates export first), or take the job out of its app."
+        )
 
 
 def _agree(answer: _Answer, *, yes: bool, drains: bool) -> None:

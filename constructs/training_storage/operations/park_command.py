@@ -82,6 +82,15 @@ def running_nodes(client: Callable[[str], Any], cluster: ClusterStatus | None) -
     return sum(len(row["Instances"]) for page in pages for row in page["Reservations"])
 
 
+def machine_of(job: JobStatus) -> str | None:
+    """Return the ARN of a job's state machine; None if its stack has none, or is being deleted."""
+    stack = job.stack
+    if stack is None or stack.state.startswith("DELETE_"):
+        return None
+    ending = f":{machine_name(job.name)}"
+    return next((row.physical_id for row in stack.of_kind(_MACHINE) if row.physical_id.endswith(ending)), None)
+
+
 class Parking:
     """One job, on its way into the lake.
 
@@ -102,11 +111,7 @@ class Parking:
     @property
     def machine(self) -> str | None:
         """ARN of the job's state machine; None if its stack has none, or is being deleted."""
-        stack = self._job.stack
-        if stack is None or stack.state.startswith("DELETE_"):
-            return None
-        ending = f":{machine_name(self._job.name)}"
-        return next((row.physical_id for row in stack.of_kind(_MACHINE) if row.physical_id.endswith(ending)), None)
+        return machine_of(self._job)
 
     def start(self, *, stop_nodes: bool) -> str | None:
         """Start or join an execution, and return its ARN; None if nothing of the job needs one.

@@ -37,6 +37,8 @@ class Stack:
         What it holds; None where that could not be read.
     kept
         Logical ids that stay when the stack goes (DeletionPolicy); None where the template could not be read.
+    root_id
+        Of a nested stack: id of the stack that it goes with.
     """
 
     name: str
@@ -47,10 +49,13 @@ class Stack:
     outputs: Mapping[str, str] = field(default_factory=dict)
     resources: tuple[StackResource, ...] | None = None
     kept: frozenset[str] | None = None
+    root_id: str | None = None
 
     @property
     def job(self) -> str | None:
-        """Name of the job in the stack's name; None for the lake's and for stacks of other apps."""
+        """Name of the job in the stack's name; None for the lake's, for nested ones and for stacks of other apps."""
+        if self.root_id is not None:
+            return None
         if self.name == JOB_STACK:
             return UNNAMED
         return self.name.removeprefix(f"{JOB_STACK}-") if self.name.startswith(f"{JOB_STACK}-") else None
@@ -76,6 +81,7 @@ def read_stacks(cloudformation: Any) -> list[Stack]:  # noqa: ANN401 - boto3 cli
                 reason=record.get("StackStatusReason"),
                 created=record["CreationTime"],
                 outputs={row["OutputKey"]: row["OutputValue"] for row in record.get("Outputs") or []},
+                root_id=record.get("RootId"),
             )
             for record in page["Stacks"]
             if record["StackStatus"] != "DELETE_COMPLETE"

@@ -6,9 +6,10 @@ A part that may not be read, or that the Region lacks, leaves the others as they
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from training_storage.operations import cluster_state, lustre_state, stack_inventory, status_checkpoints
+from training_storage.operations import cluster_state, job_places, lustre_state, stack_inventory, status_checkpoints
 from training_storage.operations.aws_calls import AWS_ERRORS, code_of, no_credentials, why
 from training_storage.operations.file_system_metrics import FileSystemMetrics, read_metrics
 from training_storage.operations.status_model import (
@@ -25,7 +26,7 @@ from training_storage.planning.job import UNNAMED
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from training_storage.operations.lustre_state import FileSystem, Link, Task
     from training_storage.operations.stack_inventory import Stack
@@ -56,9 +57,11 @@ def read_status(client: Callable[[str], Any], *, region: str, job: str | None, n
     reader = _Reader(client)
     every = reader.ask("stacks", "cloudformation:DescribeStacks", lambda: _stacks(client))
     systems = reader.ask("file_systems", "fsx:DescribeFileSystems", lambda: _systems(client))
-    names = _jobs(every, systems)
+    contracts = reader.ask("contracts", "ssm:GetParametersByPath", lambda: job_places.read_contracts(client("ssm")))
+    places = {} if every is None else job_places.read_places(client, every, contracts or {}, ask=reader.ask)
+    names = _jobs(every, systems, places)
     if job is not None:
-        if job not in names and every is not None and systems is not None:
+        if job not in names and not reader.unknown:
             raise InvalidJobError(
                 f"--job must name a job of which something stands in {region}, got: {job!r}; there are: "
                 f"{', '.join(names) or 'none'}. Is --region right?"
@@ -74,6 +77,8 @@ def read_status(client: Callable[[str], Any], *, region: str, job: str | None, n
             _Reader(client, inherited=reader.unknown),
             name=name,
             stacks=every,
+            place=places.get(name),
+            contract=(contracts or {}).get(name),
             systems=None if systems is None else of_jobs[name],
             details=details,
             lake=lake,
@@ -156,10 +161,12 @@ def _systems(client: Callable[[str], Any]) -> list[FileSystem]:
     return lustre_state.read_file_systems(client("fsx"))
 
 
-def _jobs(stacks: Sequence[Stack] | None, systems: Sequence[FileSystem] | None) -> list[str]:
+def _jobs(stacks: Sequence[Stack] | None, systems: Sequence[FileSystem] | None, places: Mapping[str, str]) -> list[str]:
     """Return the names of all jobs of which a stack or a file system stands."""
-    names = {stack.job for stack in stacks or () if stack.job is not None}
-    return sorted(names | {_job_of(system, stacks) for system in systems or ()})
+    # What a stack holds says more than its name, which somebody else's app may have by chance.
+    held = set(places.values())
+    names = {stack.job for stack in stacks or () if stack.job is not None and stack.id not in held}
+    return sorted({*names, *places, *(_job_of(system, stacks) for system in systems or ())})
 
 
 def _job_of(system: FileSystem, stacks: Sequence[Stack] | None) -> str:
@@ -174,15 +181,18 @@ def _job_status(
     *,
     name: str,
     stacks: Sequence[Stack] | None,
+    place: str | None,
+    contract: str | None,
     systems: Sequence[FileSystem] | None,
     details: _Details,
     lake: Stack | None,
 ) -> JobStatus:
-    # A stack of another app, which composes the constructs itself, is found by its file system.
+    # A stack of another app, which composes the constructs itself, is found by what it holds.
     own_names = {system.stack_name for system in systems or ()}
-    stack = next((one for one in stacks or () if one.job == name), None) or next(
-        (one for one in stacks or () if one.name in own_names), None
-    )
+    by_place = (one for one in stacks or () if one.id == place)
+    by_name = (one for one in stacks or () if one.job == name)
+    by_file_system = (one for one in stacks or () if one.name in own_names)
+    stack = next(itertools.chain(by_place, by_name, by_file_system), None)
     if stack is not None:
         stack = reader.with_kept(reader.with_resources(stack))
     standing = (
@@ -200,7 +210,9 @@ def _job_status(
         directory_buckets=_directory_buckets(reader, stack, job=name),
         cluster=cluster,
         home=_home(stack),
-        lake_checkpoints=_lake_checkpoints(reader, _checkpoints_place(stack, standing, lake=lake, job=name)),
+        lake_checkpoints=_lake_checkpoints(
+            reader, _checkpoints_place(stack, standing, contract=contract, lake=lake, job=name)
+        ),
         unknown=tuple(reader.unknown),
     )
 
@@ -269,15 +281,23 @@ def _home(stack: Stack | None) -> Home | None:
 
 
 def _checkpoints_place(
-    stack: Stack | None, standing: Sequence[StandingFileSystem] | None, *, lake: Stack | None, job: str
+    stack: Stack | None,
+    standing: Sequence[StandingFileSystem] | None,
+    *,
+    contract: str | None,
+    lake: Stack | None,
+    job: str,
 ) -> str | None:
-    """Return where the job's checkpoints lie in the lake: as its stack says, a link, or the lake in this Region."""
+    """Return where the job's checkpoints lie in the lake: as its stack says, a link, its contract, or the lake here."""
     if stack is not None and "CheckpointsUri" in stack.outputs:
         return stack.outputs["CheckpointsUri"]
     for one in standing or ():
         for link in one.links or ():
             if "/checkpoints/" in f"{link.data_repository_path}/":
                 return link.data_repository_path
+    told = job_places.checkpoints_of(contract)
+    if told is not None:
+        return told
     bucket = None if lake is None else lake.outputs.get("BucketName")
     return None if bucket is None else f"s3://{bucket}/checkpoints/{job}/"
 
