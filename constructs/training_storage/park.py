@@ -320,10 +320,15 @@ class Park(Construct):
         return function
 
     def _allow_topic(self, role: iam.IRole) -> None:
-        if self._topic is not None:
-            role.add_to_principal_policy(
-                iam.PolicyStatement(sid="Topic", actions=["sns:Publish"], resources=[self._topic.topic_arn])
-            )
+        if self._topic is None:
+            return
+        role.add_to_principal_policy(
+            iam.PolicyStatement(sid="Topic", actions=["sns:Publish"], resources=[self._topic.topic_arn])
+        )
+        key = getattr(self._topic, "master_key", None)
+        if key is not None:
+            # What `grant_publish` gives, without its wildcard in an action.
+            key.grant(role, "kms:Decrypt", "kms:GenerateDataKey")
 
     # ---- the state machine ----
 

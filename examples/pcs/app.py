@@ -72,9 +72,6 @@ class ModelTraining(Stack):
             alarm_topic=self.topic,
             time_to_live_hours=TIME_TO_LIVE_HOURS,
         )
-        # What parks the stack warns first, and parks nothing if it cannot: it must use the topic's key.
-        for function in filter(None, (self.storage.park.functions["cluster"], self.storage.park.watch)):
-            key.grant(function, "kms:Decrypt", "kms:GenerateDataKey")
         CfnOutput(self, "StartSessionCommand", value=self.storage.cluster.start_session_command)
         CfnOutput(self, "StartNodesCommand", value=self.storage.cluster.start_nodes_command)
         CfnOutput(self, "ContractParameterName", value=self.storage.contract.parameter_name)

@@ -200,6 +200,12 @@ def test_the_callers_tags_injectors_aspects_and_synthesizer_reach_what_is_made(s
         for name, resource in of_type(settings, kind).items():
             text = json.dumps(resource["Properties"])
             assert "CostCentre" in text or name.startswith("CustomVpcRestrict"), name
+    for template in of_type(settings, "AWS::EC2::LaunchTemplate").values():
+        specifications = template["Properties"]["LaunchTemplateData"]["TagSpecifications"]
+        assert [one["ResourceType"] for one in specifications] == ["instance", "volume"]
+        for one in specifications:
+            keys = {tag["Key"] for tag in one["Tags"]}
+            assert keys >= {"CostCentre", "Name"}
     groups = of_type(settings, "AWS::Logs::LogGroup")
     assert {group["DeletionPolicy"] for group in groups.values()} == {"Retain"}
     places = {json.dumps(one["Properties"]["Code"]["S3Bucket"]) for one in functions.values()}

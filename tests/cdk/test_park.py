@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from aws_cdk import App, Environment, Stack
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sns as sns
 
 from training_storage import ConstructError, ImportedDataLake, TrainingJob, TrainingStorage, plan_storage
@@ -15,6 +16,7 @@ from training_storage.park import Park
 from training_storage.testing import compliance_findings, lint_findings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 TOPIC = "arn:aws:sns:us-east-1:111122223333:alarms"
@@ -27,6 +29,7 @@ def storage(
     engine: str | None = None,
     time_to_live_hours: int | None = None,
     idle_park_hours: int | None = None,
+    topic: Callable[[Stack], sns.ITopic] = lambda stack: sns.Topic.from_topic_arn(stack, "Topic", TOPIC),
     **fields: Any,
 ) -> TrainingStorage:
     """Make the storage of a job, which has a park of its own."""
@@ -39,7 +42,7 @@ def storage(
         plan=plan,
         data_lake=lake,
         engine=engine,
-        alarm_topic=sns.Topic.from_topic_arn(stack, "Topic", TOPIC),
+        alarm_topic=topic(stack),
         time_to_live_hours=time_to_live_hours,
         idle_park_hours=idle_park_hours,
     )
@@ -168,6 +171,32 @@ def test_nothing_starts_by_itself_unless_a_time_is_given() -> None:
     template = synthesize(made)
     assert of_park(template, "AWS::Events::Rule") == []
     assert "Warn" not in states(template)
+
+
+def _made(stack: Stack) -> sns.ITopic:
+    return sns.Topic(stack, "Topic", master_key=kms.Key(stack, "TopicKey"))
+
+
+def _imported(stack: Stack) -> sns.ITopic:
+    return sns.Topic.from_topic_attributes(stack, "Topic", topic_arn=TOPIC, key_arn=KEY)
+
+
+@pytest.mark.parametrize("imported", [False, True], ids=["of-the-app", "imported"])
+def test_what_publishes_to_an_encrypted_topic_may_use_its_key(imported: bool) -> None:
+    made = storage(App(), time_to_live_hours=24, topic=_imported if imported else _made)
+    policies = synthesize(made)["Resources"].values()
+    may_use_key = {
+        role["Ref"]
+        for policy in policies
+        if policy["Type"] == "AWS::IAM::Policy"
+        for statement in policy["Properties"]["PolicyDocument"]["Statement"]
+        if set(statement["Action"]) == {"kms:Decrypt", "kms:GenerateDataKey"}
+        for role in policy["Properties"]["Roles"]
+    }
+    assert made.park.watch_role is not None
+    stack = Stack.of(made)
+    for role in (made.park.role, made.park.watch_role):
+        assert stack.get_logical_id(role.node.default_child) in may_use_key
 
 
 def test_the_cluster_function_names_its_stack_its_groups_and_its_topic(whole: dict[str, Any]) -> None:

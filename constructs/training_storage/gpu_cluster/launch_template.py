@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aws_cdk import Fn, Stack
+import jsii
+from aws_cdk import Fn, ITaggable, Stack, TagManager, TagType
 from aws_cdk import aws_ec2 as ec2
+from constructs import Construct
 
 from training_storage.planning.catalog import NetworkInterface
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from constructs import Construct
-
 _TEMPLATE = ec2.CfnLaunchTemplate
+#: That of tags which a resource begins with: a Name that the app's `Tags` give wins.
+_NAME_PRIORITY = 50
 #: The one interface of an instance without EFA.
 PLAIN_INTERFACE = NetworkInterface(network_card_index=0, device_index=0, interface_type="interface")
 
@@ -43,7 +45,8 @@ def make_launch_template(
     scope, id
         Where in the construct tree.
     name_tag
-        Name of instances and volumes in the console.
+        Name of instances and volumes in the console. They also get every tag that reaches `scope`: an engine passes
+        on no tags of its own, and without them the bill knows no job.
     network_interfaces
         Layout of the type. The subnet is the engine's business.
     security_groups
@@ -62,7 +65,7 @@ def make_launch_template(
     user_data
         As text; it is encoded here.
     """
-    return _TEMPLATE(
+    template = _TEMPLATE(
         scope,
         id,
         launch_template_data=_TEMPLATE.LaunchTemplateDataProperty(
@@ -95,12 +98,30 @@ def make_launch_template(
             network_interfaces=_rendered(network_interfaces, security_groups),
             placement=_TEMPLATE.PlacementProperty(group_name=placement_group_name) if placement_group_name else None,
             user_data=Fn.base64(user_data) if user_data else None,
-            tag_specifications=[
-                _TEMPLATE.TagSpecificationProperty(resource_type=kind, tags=[{"key": "Name", "value": name_tag}])
-                for kind in ("instance", "volume")
-            ],
         ),
     )
+    tags = _NodeTags(scope, f"{id}Tags").tags
+    tags.set_tag("Name", name_tag, _NAME_PRIORITY)
+    # As an override: the typed property takes no value that is only known when the app's tags are.
+    template.add_property_override(
+        "LaunchTemplateData.TagSpecifications",
+        [{"ResourceType": kind, "Tags": tags.rendered_tags} for kind in ("instance", "volume")],
+    )
+    return template
+
+
+@jsii.implements(ITaggable)
+class _NodeTags(Construct):
+    """Collects the tags that reach it; a launch template takes none for what it starts."""
+
+    def __init__(self, scope: Construct, id: str) -> None:
+        super().__init__(scope, id)
+        self._tags = TagManager(TagType.KEY_VALUE, "AWS::EC2::LaunchTemplate")
+
+    @property
+    def tags(self) -> TagManager:
+        """What CDK's `Tags` adds to."""
+        return self._tags
 
 
 def node_name(scope: Construct, role: str) -> str:
