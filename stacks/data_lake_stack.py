@@ -39,10 +39,7 @@ class TrainingDataLakeStack(Stack):
             description="Data lake of training jobs (retained)",
         )
         self.data_lake = DataLake(self, "DataLake", linked_elsewhere=True)
-        # Always the same exports. CDK would export what consumers refer to, no more and no less, so the deployment
-        # of one job would take away what another job uses.
-        self.export_value(self.data_lake.bucket.bucket_name)
-        self.export_value(self.data_lake.bucket.bucket_arn)
-        self.export_value(self.data_lake.encryption_key.key_arn)
+        # Or the deployment of one job would take away what another job uses.
+        self.data_lake.keep_exports()
         CfnOutput(self, "BucketName", value=self.data_lake.bucket.bucket_name, description="Data lake")
         CfnOutput(self, "DatasetsUri", value=self.data_lake.s3_uri("datasets/"), description="Put training data here")

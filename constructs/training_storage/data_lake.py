@@ -15,8 +15,16 @@ from training_storage.deletion_policy import warn_if_deleted
 from training_storage.fsx_key_access import allow_file_systems_to_use_key
 from training_storage.imported_data_lake import ImportedDataLake
 from training_storage.linked_bucket import linked_bucket
+from training_storage.planning.catalog.s3 import lifecycle_limits
 from training_storage.planning.folders import LAKE_FOLDERS
-from training_storage.validation import ConstructError, claim_name, is_token, require_match, require_same_region
+from training_storage.validation import (
+    ConstructError,
+    claim_name,
+    is_token,
+    require_integer,
+    require_match,
+    require_same_region,
+)
 
 if TYPE_CHECKING:
     from constructs import Construct, IConstruct
@@ -25,6 +33,7 @@ __all__ = ["DataLake", "DataLakeBase", "FolderLifecycle", "ImportedDataLake"]
 
 # A bucket name has at most 63 characters; "-<12-digit account>-<Region>" takes 28 with the longest Region names.
 _PREFIX_PATTERN = r"[a-z0-9][a-z0-9-]{1,33}[a-z0-9]"
+_INFREQUENT_ACCESS = ("STANDARD_IA", "ONEZONE_IA")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,17 +43,36 @@ class FolderLifecycle:
     Parameters
     ----------
     noncurrent_days
-        Days for which an overwritten or deleted version is kept.
+        Days for which an overwritten or deleted version is kept; at least 1.
     tiering_days
-        Days after which current versions move to `storage_class`.
+        Days after which current versions move to `storage_class`; at least 1, and 30 for S3 Standard-IA and One
+        Zone-IA (S3 user guide, transitioning objects).
     storage_class
-        Where they move: only classes that a linked file system can read. Metadata of objects in S3 Glacier Flexible
-        Retrieval or Deep Archive can be imported, but reads fail (FSx for Lustre guide, data repository event logs).
+        Where they move. S3 Glacier Flexible Retrieval and Deep Archive are for folders without a link: of a linked
+        one the synth refuses them, because a file system lists such objects and fails to read them (FSx for Lustre
+        guide, data repository event logs).
+
+    Raises
+    ------
+    ConstructError
+        For days that S3 refuses.
     """
 
     noncurrent_days: int
     tiering_days: int
     storage_class: s3.StorageClass
+
+    def __post_init__(self) -> None:
+        """Refuse what S3 would refuse when the bucket is made."""
+        require_integer(self.noncurrent_days, what="noncurrent_days", minimum=1)
+        name = str(self.storage_class.value)
+        infrequent = name in _INFREQUENT_ACCESS
+        require_integer(
+            self.tiering_days,
+            what=f"tiering_days to {name}" if infrequent else "tiering_days",
+            minimum=lifecycle_limits().infrequent_access_days_minimum if infrequent else 1,
+            way_out="INTELLIGENT_TIERING and GLACIER_INSTANT_RETRIEVAL take fewer" if infrequent else "",
+        )
 
 
 _ASSETS = FolderLifecycle(noncurrent_days=30, tiering_days=30, storage_class=s3.StorageClass.INTELLIGENT_TIERING)
@@ -170,6 +198,20 @@ class DataLake(DataLakeBase):
         links = linked_bucket(self.bucket, called="lake")
         if linked_elsewhere:
             links.mark(imports=True)
+
+    def keep_exports(self) -> None:
+        """Pin what other stacks of the app use of the lake as exports: the bucket's name and ARN, and the key's ARN.
+
+        For a lake that several stacks share. CDK exports what stacks refer to today, no more and no less: taking a job
+        out of the app would take away an export that its stack still uses, and CloudFormation would refuse the update
+        of the lake's stack. A key that another stack makes is for that one to export, and an imported one for none.
+        """
+        stack, key = Stack.of(self), self.encryption_key
+        values = [self.bucket.bucket_name, self.bucket.bucket_arn]
+        if key.node.default_child is not None and Stack.of(key).node.path == stack.node.path:
+            values.append(key.key_arn)
+        for value in values:
+            stack.export_value(value)
 
     def refuse_elsewhere(self, construct: IConstruct) -> None:
         """Refuse to be used in a stack of another account or Region: the derived name would be that of another bucket.

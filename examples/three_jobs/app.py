@@ -40,11 +40,8 @@ class SharedLake(Stack):
     def __init__(self, scope: Construct, id: str, *, region: str) -> None:
         super().__init__(scope, id, env=Environment(region=region), termination_protection=True)
         self.lake = DataLake(self, "Lake", bucket_name_prefix="shared-lake")
-        # Always the same exports. CDK exports what the jobs of today refer to, so taking a job out of the app could
-        # take away an export that a stack still uses, and CloudFormation would refuse the lake's update.
-        self.export_value(self.lake.bucket.bucket_name)
-        self.export_value(self.lake.bucket.bucket_arn)
-        self.export_value(self.lake.encryption_key.key_arn)
+        # Or taking a job out of the app would take away an export that its stack still uses.
+        self.lake.keep_exports()
 
 
 class TrainingJobStack(Stack):
@@ -73,7 +70,6 @@ def build(app: App) -> None:
     region = app.node.get_context("region")
     lake = SharedLake(app, "SharedLake", region=region).lake
     for plan in plans(region=region):
-        # `training-storage status` and `park` know a job by the name of its stack.
         TrainingJobStack(app, f"TrainingStorage-{plan.job.name}", plan=plan, lake=lake)
 
 

@@ -146,7 +146,7 @@ def test_the_longest_prefix_makes_a_legal_bucket_name_in_the_longest_region() ->
 
 
 def test_an_unknown_folder_is_refused(stack: Stack) -> None:
-    lifecycle = FolderLifecycle(noncurrent_days=1, tiering_days=1, storage_class=s3.StorageClass.INFREQUENT_ACCESS)
+    lifecycle = FolderLifecycle(noncurrent_days=1, tiering_days=30, storage_class=s3.StorageClass.INFREQUENT_ACCESS)
     with pytest.raises(ConstructError, match="lifecycles must name folders of the lake .* got: dataset"):
         DataLake(stack, "Lake", lifecycles={"dataset": lifecycle})
 
@@ -369,3 +369,46 @@ def test_an_imported_key_is_used_as_it_is_and_noted_when_the_lake_is_linked(stac
 def test_a_lake_of_this_app_needs_no_such_note(stack: Stack) -> None:
     linked_lake(stack)
     assert Annotations.from_stack(stack).find_info("*", Match.string_like_regexp("must let linked")) == []
+
+
+@pytest.mark.parametrize(
+    ("days", "message"),
+    [
+        ({"tiering_days": 7}, "tiering_days to STANDARD_IA must be a whole number, at least 30, got: 7; INTELLIGENT"),
+        ({"tiering_days": -3}, "tiering_days to STANDARD_IA must be .* got: -3"),
+        ({"noncurrent_days": 0}, "noncurrent_days must be a whole number, at least 1, got: 0"),
+        ({"tiering_days": 0, "storage_class": s3.StorageClass.GLACIER}, "tiering_days must be .* at least 1, got: 0"),
+        ({"tiering_days": 29, "storage_class": s3.StorageClass.ONE_ZONE_INFREQUENT_ACCESS}, "to ONEZONE_IA .* got: 29"),
+    ],
+)
+def test_days_that_s3_refuses_are_refused_in_one_line(days: dict[str, Any], message: str) -> None:
+    legal = {"noncurrent_days": 1, "tiering_days": 30, "storage_class": s3.StorageClass.INFREQUENT_ACCESS}
+    FolderLifecycle(**legal)
+    with pytest.raises(ConstructError, match=message):
+        FolderLifecycle(**{**legal, **days})
+
+
+def test_keeping_exports_takes_a_key_of_the_caller_only_where_it_can() -> None:
+    stack = Stack(App(), "Lakes")
+    imported = DataLake(stack, "A", bucket_name_prefix="aaa", encryption_key=kms.Key.from_key_arn(stack, "K", KEY_ARN))
+    own = DataLake(stack, "B", bucket_name_prefix="bbb", encryption_key=kms.Key(stack, "Own"))
+    for lake in (imported, own):
+        lake.keep_exports()
+    outputs = [key for key, output in Template.from_stack(stack).find_outputs("*").items() if "Export" in output]
+    assert len(outputs) == 5
+
+
+def test_a_shared_lake_exports_the_same_with_and_without_consumers() -> None:
+    app = App()
+    lakes = []
+    for name in ("Used", "Unused"):
+        lakes.append(DataLake(Stack(app, name), "Lake", bucket_name_prefix=name.lower()))
+        lakes[-1].keep_exports()
+    role = iam.Role(Stack(app, "Consumer"), "Role", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"))
+    lakes[0].grant_read(role, prefixes=["datasets/"])
+    used, unused = (
+        {key for key, output in Template.from_stack(Stack.of(lake)).find_outputs("*").items() if "Export" in output}
+        for lake in lakes
+    )
+    assert used == unused
+    assert len(used) == 3

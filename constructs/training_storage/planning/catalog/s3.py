@@ -18,6 +18,13 @@ class S3Limits:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class LifecycleLimits:
+    """S3 lifecycle rules: days before which no object moves to S3 Standard-IA or One Zone-IA."""
+
+    infrequent_access_days_minimum: int
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class CopyLimits:
     """S3: the most that one CopyObject takes, sizes of a part in MiB (the last may be smaller), keys of a deletion."""
 
@@ -53,6 +60,12 @@ def _fields(table: str) -> dict[str, int]:
 def s3_limits() -> S3Limits:
     """Return the limits of S3 general purpose buckets."""
     return S3Limits(**_fields("s3"))
+
+
+@functools.cache
+def lifecycle_limits() -> LifecycleLimits:
+    """Return the limits of lifecycle rules."""
+    return LifecycleLimits(**_fields("s3-lifecycle"))
 
 
 @functools.cache
