@@ -71,8 +71,7 @@ def test_the_lake_refuses_to_go_and_its_bucket_stays_when_it_is_made_to(
     client = lake.client("cloudformation")
     with pytest.raises(client.exceptions.ClientError, match="TerminationProtection"):
         client.delete_stack(StackName="ResearchLake")
-    client.update_termination_protection(StackName="ResearchLake", EnableTerminationProtection=False)
-    destroy(lake, "ResearchLake")
+    lake.destroy("ResearchLake", unprotect=True)
     assert "datasets/a.tar" in keys(local_aws, bucket, "datasets/")
 
 
@@ -126,7 +125,7 @@ def test_checkpoints_on_lustre_are_in_the_lake_before_the_file_system_goes(
         "/checkpoints/step-0000000010/.metadata": "end",
     }
     local_aws.fsx_control(files={system: checkpoint})
-    destroy(deployment, "SpeechFileSystem")
+    deployment.destroy("SpeechFileSystem")
     assert file_systems(local_aws) == before
     bucket = deployment.outputs("SpeechLake")["DatasetsUri"].split("/")[2]
     assert keys(local_aws, bucket, "checkpoints/speech/step-") == {
@@ -147,7 +146,7 @@ def test_the_whole_stands_with_its_accelerators_at_zero_and_goes_again(local_aws
     alarms = local_aws.client("cloudwatch").describe_alarms(AlarmNamePrefix="TrainingStorage-llm")["MetricAlarms"]
     assert {action for alarm in alarms for action in alarm["AlarmActions"]} == {topic}
 
-    destroy(deployment, "TrainingStorage-llm")
+    deployment.destroy("TrainingStorage-llm")
     assert file_systems(local_aws) == before
     assert deployment.status("ModelLake") == "CREATE_COMPLETE"
     deployment.destroy(unprotect=True)
@@ -169,7 +168,7 @@ def test_of_three_jobs_each_goes_without_the_others_and_the_lake_waits_for_the_l
         assert main([*verb, "--job", "finetune"]) == 0, verb
 
     gone, *others = jobs
-    destroy(deployment, gone)
+    deployment.destroy(gone)
     assert {deployment.status(name) for name in ["SharedLake", *others]} == {"CREATE_COMPLETE"}
     client = deployment.client("cloudformation")
     client.update_termination_protection(StackName="SharedLake", EnableTerminationProtection=False)
@@ -178,7 +177,7 @@ def test_of_three_jobs_each_goes_without_the_others_and_the_lake_waits_for_the_l
     assert deployment.status("SharedLake")
     destroy(deployment, *others)
     assert file_systems(local_aws) == before
-    destroy(deployment, "SharedLake")
+    deployment.destroy("SharedLake")
 
 
 def reasons(client: Any, name: str) -> str:

@@ -137,6 +137,16 @@ def test_protection_is_set_as_the_app_says_and_lifted_only_on_request(local_aws:
     assert deployment.status() == ""
 
 
+def test_one_stack_goes_and_the_others_stay(local_aws: LocalAws, app: App) -> None:
+    for name in ("Lake", "Job"):
+        sns.CfnTopic(Stack(app, name, env=WEST), "Topic")
+    with local_aws.deploy(app) as deployment:
+        deployment.destroy("Job")
+        assert (deployment.status("Job"), deployment.status("Lake")) == ("", "CREATE_COMPLETE")
+        with pytest.raises(ValueError, match="stack must be one of Lake, Job, got: 'Other'"):
+            deployment.destroy("Other")
+
+
 def test_what_cannot_be_deleted_is_named(local_aws: LocalAws, app: App) -> None:
     bucket(Stack(app, "Full", env=WEST))
     deployment = local_aws.deploy(app)

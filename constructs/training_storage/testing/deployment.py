@@ -117,7 +117,7 @@ class Deployment:
     """Stacks that were deployed into a local AWS; as a context manager it destroys them at the end.
 
     Made by `deploy` and `LocalAws.deploy`. Where a method takes a `stack`, its name may be left out if there is one
-    only, or to mean the one that was given to `deploy`.
+    only, or to mean the one that was given to `deploy`; `destroy` then means all.
     """
 
     def __init__(self, *, aws: LocalAws, timeout_seconds: float = _TIMEOUT_SECONDS) -> None:
@@ -211,11 +211,13 @@ class Deployment:
         self._meant = wanted[-1].name if artifact_id is not None or len(wanted) == 1 else None
         return self
 
-    def destroy(self, *, unprotect: bool = False, check: bool = True) -> None:
-        """Delete the stacks, the last first. What their templates retain stays, as on AWS.
+    def destroy(self, stack: str | None = None, *, unprotect: bool = False, check: bool = True) -> None:
+        """Delete the stacks, the last first, or one of them. What their templates retain stays, as on AWS.
 
         Parameters
         ----------
+        stack
+            Name of the only one to delete; all of them if it is left out.
         unprotect
             Lift termination protection where a stack has it.
         check
@@ -226,7 +228,7 @@ class Deployment:
         DeploymentError
             Naming every resource that could not be deleted, with the reason.
         """
-        for name in reversed(self.stack_names):
+        for name in reversed(self.stack_names) if stack is None else [self._one(stack).name]:
             one = self._stacks[name]
             found = self._describe(one)
             if found is None:
