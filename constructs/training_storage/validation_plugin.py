@@ -16,9 +16,12 @@ from aws_cdk import (
 )
 
 from training_storage.planning.legality import check_template, rules
+from training_storage.validation_places import construct_path, nested_templates
 
 if TYPE_CHECKING:
-    from aws_cdk import IPolicyValidationContext, PolicyValidationStack
+    from collections.abc import Iterator
+
+    from aws_cdk import IPolicyValidationContext
 
 __all__ = ["StorageLegalityChecks"]
 
@@ -29,8 +32,9 @@ _DISTRIBUTION = "training-storage"
 class StorageLegalityChecks:
     """Fails a synth whose templates hold what FSx for Lustre or S3 Express would refuse.
 
-    Attach it with ``Validations.of(app).add_plugins(StorageLegalityChecks())``. A finding is acknowledged as CDK's
-    output says: ``training-storage::<rule>``.
+    Attach it with ``Validations.of(app).add_plugins(StorageLegalityChecks())``. Nested stacks are checked as well. A
+    finding is acknowledged as CDK's output says, ``training-storage::<rule>``, on its construct or above it; resources
+    of the same logical id in other stacks and stages are left alone.
     """
 
     @property
@@ -53,26 +57,33 @@ class StorageLegalityChecks:
 
     def validate(self, context: IPolicyValidationContext) -> PolicyValidationPluginReport:
         """Check every template that CDK wrote."""
-        violations = [violation for stack in context.stack_templates for violation in _violations(stack)]
+        violations = [
+            violation
+            for stack in context.stack_templates
+            for template in (Path(stack.template_path), *nested_templates(Path(stack.template_path)))
+            for violation in _violations(template, region=stack.region)
+        ]
         return PolicyValidationPluginReport(success=not violations, violations=violations)
 
 
-def _violations(stack: PolicyValidationStack) -> list[PolicyViolation]:
-    template = json.loads(Path(stack.template_path).read_text(encoding="utf-8"))
-    return [
-        PolicyViolation(
+def _violations(path: Path, *, region: str) -> Iterator[PolicyViolation]:
+    template = json.loads(path.read_text(encoding="utf-8"))
+    for found in check_template(template, region=region).findings:
+        yield PolicyViolation(
             rule_name=found.finding.rule,
             description=found.finding.message,
             fix=found.finding.remedy,
             severity="error",
             rule_metadata={"source": found.finding.source},
-            violating_resources=[
-                PolicyViolatingResource(
-                    resource_logical_id=found.logical_id,
-                    template_path=stack.template_path,
-                    locations=[found.finding.location or "Properties"],
-                )
-            ],
+            violating_resources=[_place(path, found.logical_id, found.finding.location or "Properties")],
         )
-        for found in check_template(template, region=stack.region).findings
-    ]
+
+
+def _place(template: Path, logical_id: str, location: str) -> PolicyViolatingResource:
+    return PolicyViolatingResource(
+        # Without it CDK looks the logical id up in the whole app.
+        construct_path=construct_path(template, logical_id),
+        resource_logical_id=logical_id,
+        template_path=str(template),
+        locations=[location],
+    )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import cfnlint
 import pytest
-from aws_cdk import App, CfnResource, Environment, Stack, Validations
+from aws_cdk import Acknowledgment, App, CfnResource, Environment, NestedStack, Stack, Validations
 from aws_cdk import aws_ec2 as ec2
 
 from training_storage import ConstructError, DataLake, DataRepositoryAssociation, DirectoryBucket, LustreFileSystem
@@ -16,7 +16,7 @@ from training_storage.planning import InvalidPlanError, StoragePlan, TrainingJob
 from training_storage.planning.catalog.limits import hyperpod_regions
 from training_storage.planning.catalog.stateful import resource_types
 from training_storage.planning.guard import compare_templates
-from training_storage.planning.legality import check_template
+from training_storage.planning.legality import check_template, rules
 from training_storage.testing.assertions import assert_nothing_lost
 from training_storage.validation_plugin import StorageLegalityChecks
 
@@ -131,6 +131,26 @@ def test_the_plugin_fails_the_synth_and_names_the_resource(tmp_path: Path) -> No
     place = violations[1]["violatingConstructs"][0]
     assert place["constructPath"] == "Foreign/Fs"
     assert place["cloudFormationResource"]["propertyPaths"] == ["Properties.StorageCapacity"]
+
+
+def test_the_plugin_sees_nested_stacks_and_an_acknowledgement_counts_only_where_it_stands(tmp_path: Path) -> None:
+    app = App(outdir=str(tmp_path))
+    stack = Stack(app, "Foreign", env=Environment(region="us-east-1"))
+    for scope in (
+        NestedStack(stack, "Tier"),
+        NestedStack(stack, "Other"),
+        Stack(app, "Third", env=Environment(region="us-east-1")),
+    ):
+        resource = CfnResource(scope, "Fs", type=WRONG_SYSTEM["Type"], properties=WRONG_SYSTEM["Properties"])
+        if scope.node.id == "Tier":
+            for rule in rules():
+                note = Acknowledgment(id=f"training-storage::{rule}", reason="Only a test.")
+                Validations.of(resource).acknowledge(note)
+    Validations.of(app).add_plugins(StorageLegalityChecks())
+    with pytest.raises(RuntimeError, match="ValidationFailed"):
+        app.synth()
+    places = [place["constructPath"] for violation in report(tmp_path) for place in violation["violatingConstructs"]]
+    assert set(places) == {"Foreign/Other/Fs", "Third/Fs"}
 
 
 def test_the_plugin_lets_a_legal_app_pass(tmp_path: Path) -> None:

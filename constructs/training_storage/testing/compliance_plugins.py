@@ -6,27 +6,23 @@ something must not break the next one, which synthesizes the same app.
 
 from __future__ import annotations
 
-from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import jsii
 from aws_cdk import (
     IPolicyValidationPlugin,
     PolicyValidationPluginReport,
-    PolicyViolatingResource,
     PolicyViolation,
     Validations,
 )
 from cdk_nag import AwsSolutionsChecks
 
-from training_storage.validation_places import construct_path, nested_templates
 from training_storage.validation_plugin import StorageLegalityChecks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from aws_cdk import App, IPolicyValidationContext, PolicyValidationStack
+    from aws_cdk import App, IPolicyValidationContext
 
 __all__ = ["NAG", "OURS", "CompliancePlugins"]
 
@@ -88,24 +84,23 @@ class _Nag:
             return _NOTHING
         found = self._pack.validate(context)
         self.answered = True
-        return _mild([(violation, violation.violating_resources) for violation in found.violations])
+        return _mild(found.violations)
 
 
 class _Rules(StorageLegalityChecks):
-    """Our rules, when they are asked; in nested stacks too, and with the construct of each finding."""
+    """Our rules, when they are asked."""
 
     asked = answered = False
 
     def validate(self, context: IPolicyValidationContext) -> PolicyValidationPluginReport:
         if not self.asked:
             return _NOTHING
-        stacks = [one for stack in context.stack_templates for one in _with_nested(stack)]
-        found = super().validate(SimpleNamespace(stack_templates=stacks))
+        found = super().validate(context)
         self.answered = True
-        return _mild([(one, [_placed(resource) for resource in one.violating_resources]) for one in found.violations])
+        return _mild(found.violations)
 
 
-def _mild(found: Sequence[tuple[PolicyViolation, Sequence[PolicyViolatingResource]]]) -> PolicyValidationPluginReport:
+def _mild(found: Sequence[PolicyViolation]) -> PolicyValidationPluginReport:
     """Return a report that fails no synth."""
     return PolicyValidationPluginReport(
         success=True,
@@ -114,26 +109,8 @@ def _mild(found: Sequence[tuple[PolicyViolation, Sequence[PolicyViolatingResourc
                 rule_name=violation.rule_name,
                 description=violation.description,
                 severity="warning",
-                violating_resources=resources,
+                violating_resources=violation.violating_resources,
             )
-            for violation, resources in found
+            for violation in found
         ],
-    )
-
-
-def _with_nested(stack: PolicyValidationStack) -> Iterator[Any]:
-    yield stack
-    for path in nested_templates(Path(stack.template_path)):
-        yield SimpleNamespace(template_path=str(path), region=stack.region)
-
-
-def _placed(resource: PolicyViolatingResource) -> PolicyViolatingResource:
-    template, logical_id = Path(str(resource.template_path)), str(resource.resource_logical_id)
-    path = construct_path(template, logical_id)
-    return PolicyViolatingResource(
-        construct_path=path,
-        # CDK takes one of the two.
-        resource_logical_id=None if path else logical_id,
-        template_path=str(template),
-        locations=resource.locations,
     )
