@@ -487,18 +487,49 @@ def lustre_template(lustre: dict[str, Any], **properties: Any) -> dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    ("lustre", "properties"),
+    ("lustre", "properties", "words"),
     [
-        ({"EfaEnabled": False}, {}),
-        ({"EfaEnabled": "false"}, {}),
-        ({"CopyTagsToBackups": False}, {}),
-        ({}, {"StorageType": "SSD"}),
+        ({"EfaEnabled": False}, {}, "may not be updated: the service may refuse to be told LustreConfiguration.Efa"),
+        ({"EfaEnabled": "false"}, {}, "may not be updated: the service may refuse to be told LustreConfiguration.Efa"),
+        (
+            {"CopyTagsToBackups": False},
+            {},
+            "may be replaced because of LustreConfiguration.CopyTagsToBackups (left out",
+        ),
+        ({}, {"StorageType": "SSD"}, "may not be updated: the service may refuse to be told StorageType (left out"),
     ],
 )
-def test_a_default_that_is_written_out_is_no_change(lustre: dict[str, Any], properties: dict[str, Any]) -> None:
+def test_a_default_that_is_written_out_may_be_a_change_to_cloudformation(
+    lustre: dict[str, Any], properties: dict[str, Any], words: str
+) -> None:
     left_out, written = lustre_template(LUSTRE_P2), lustre_template({**LUSTRE_P2, **lustre}, **properties)
-    assert compare_templates(left_out, written) == ()
-    assert compare_templates(written, left_out) == ()
+    for before, after in ((left_out, written), (written, left_out)):
+        (loss,) = compare_templates(before, after)
+        assert loss.possible
+        assert words in loss.message
+        assert compare_templates(after, after) == ()
+
+
+def test_a_link_whose_batch_import_is_written_out_may_be_replaced_and_so_may_what_refers_to_a_doubtful_one() -> None:
+    def template(*, tags: object = None, batch: object = None) -> dict[str, Any]:
+        lustre = {**LUSTRE_P2} if tags is None else {**LUSTRE_P2, "CopyTagsToBackups": tags}
+        link = {"FileSystemId": {"Ref": "Fs"}, "FileSystemPath": "/a", "DataRepositoryPath": "s3://b/a/"}
+        if batch is not None:
+            link["BatchImportMetaDataOnCreate"] = batch
+        resources = lustre_template(lustre)["Resources"]
+        return {"Resources": {**resources, "Link": {"Type": "AWS::FSx::DataRepositoryAssociation", "Properties": link}}}
+
+    def found(after: dict[str, Any]) -> dict[str, tuple[bool, tuple[str, ...]]]:
+        return {loss.logical_id: (loss.possible, loss.properties) for loss in compare_templates(template(), after)}
+
+    assert found(template(batch=False)) == {"Link": (True, ("BatchImportMetaDataOnCreate (left out of one template)",))}
+    assert found(template(batch=True)) == {"Link": (False, ("BatchImportMetaDataOnCreate",))}
+    assert found(template(tags=False))["Link"] == (True, ("FileSystemId (Fs may be replaced)",))
+    # What is certain hides what is not, also behind a reference.
+    assert found(template(tags=True, batch=False)) == {
+        "Fs": (False, ("LustreConfiguration.CopyTagsToBackups",)),
+        "Link": (False, ("FileSystemId (Fs is replaced)",)),
+    }
 
 
 @pytest.mark.parametrize(("iops", "refused"), [(1500, False), (3000, False), (6000, True)])

@@ -31,7 +31,7 @@ class ResourceType:
     refused
         Properties that change neither in place nor by replacement.
     defaults
-        What a property means that is left out.
+        What a property means that is left out: to the service, not to CloudFormation, which compares templates.
     """
 
     name: str

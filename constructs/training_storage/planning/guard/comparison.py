@@ -24,6 +24,7 @@ _REFUSED = "FSx API, UpdateFileSystemRequest"
 _DELETION = "CloudFormation user guide, DeletionPolicy"
 _CAUSE_CHARACTERS = 90
 _PARTS_COMPARED = 20_000
+_LEFT_OUT = " (left out of one template)"
 _IF = "Fn::If"
 _IF_PARTS = 3  # the condition and its two branches; anything else is no Fn::If that could be read
 _KEEPS = ("Retain", "RetainExceptOnCreate")
@@ -57,6 +58,9 @@ class Loss:
         What happens to its data.
     source
         Where that is written.
+    possible
+        Whether only AWS knows: a property that was left out is written out with its default, or the other way round.
+        CloudFormation compares templates, so it may take that for a change.
     """
 
     logical_id: str
@@ -65,6 +69,7 @@ class Loss:
     properties: tuple[str, ...]
     data: str
     source: str
+    possible: bool = False
 
     @property
     def rule(self) -> str:
@@ -75,9 +80,11 @@ class Loss:
     def message(self) -> str:
         """One line of at most 200 characters."""
         what = {
-            Effect.REPLACED: "would be replaced because of",
+            Effect.REPLACED: f"{'may' if self.possible else 'would'} be replaced because of",
             Effect.REMOVED: "would be removed",
-            Effect.REFUSED: "cannot be updated: the service refuses a change of",
+            Effect.REFUSED: "may not be updated: the service may refuse to be told"
+            if self.possible
+            else "cannot be updated: the service refuses a change of",
         }[self.effect]
         cause = f" {', '.join(self.properties)}" if self.properties else ""
         kind = self.type_name.removeprefix("AWS::")
@@ -104,6 +111,17 @@ class Nested:
 
 #: Finds the template of a nested stack by its logical id and resource; None where it is not at hand.
 NestedReader = Callable[[str, Mapping[str, Any]], "Nested | None"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Causes:
+    """What replaces a resource; not `certain` where only AWS knows whether it does."""
+
+    properties: tuple[str, ...]
+    certain: bool
+
+
+_NO_CAUSES = _Causes(properties=(), certain=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +195,7 @@ def compare(
     replaced = _replaced(old, new)
     losses = [
         *_removals(old, new),
-        *(_replacement(old, new, logical_id, causes) for logical_id, causes in replaced.items()),
+        *(_replacement(old, new, logical_id, found) for logical_id, found in replaced.items()),
         *_refusals(old, new, replaced),
     ]
     order = {logical_id: number for number, logical_id in enumerate(old.resources)}
@@ -350,16 +368,17 @@ def _removals(old: _Side, new: _Side) -> Iterator[Loss]:
         )
 
 
-def _replacement(old: _Side, new: _Side, logical_id: str, causes: tuple[str, ...]) -> Loss:
+def _replacement(old: _Side, new: _Side, logical_id: str, found: _Causes) -> Loss:
     kind = resource_types()[str(old.resources[logical_id]["Type"])]
-    documented = any(cause in kind.replaced for cause in causes)
+    documented = any(cause.removesuffix(_LEFT_OUT) in kind.replaced for cause in found.properties)
     return Loss(
         logical_id=logical_id,
         type_name=kind.name,
         effect=Effect.REPLACED,
-        properties=causes,
+        properties=found.properties,
         data=_fate(kind, new.resources[logical_id].get("UpdateReplacePolicy"), policy="UpdateReplacePolicy"),
         source=_DOCUMENTED if documented else _SOURCE,
+        possible=not found.certain,
     )
 
 
@@ -375,7 +394,7 @@ def _fate(kind: ResourceType, policy_value: object, *, policy: str) -> str:
     return f"lost{without}: {kind.data}"
 
 
-def _replaced(old: _Side, new: _Side) -> dict[str, tuple[str, ...]]:
+def _replaced(old: _Side, new: _Side) -> dict[str, _Causes]:
     """Return the replaced resources with the properties that cause it; a replacement changes what refers to it."""
     both = [
         logical_id
@@ -384,33 +403,39 @@ def _replaced(old: _Side, new: _Side) -> dict[str, tuple[str, ...]]:
         and new.resources[logical_id].get("Type") == resource.get("Type")
         and str(resource.get("Type")) in resource_types()
     ]
-    replaced: dict[str, tuple[str, ...]] = {}
+    replaced: dict[str, _Causes] = {}
     changed = True
     while changed:
         changed = False
         for logical_id in both:
-            if logical_id in replaced:
+            if logical_id in replaced and replaced[logical_id].certain:
                 continue
-            causes = _causes(old, new, logical_id, set(replaced))
-            if causes:
-                replaced[logical_id] = causes
+            found = _causes(old, new, logical_id, replaced)
+            if found != replaced.get(logical_id, _NO_CAUSES):
+                replaced[logical_id] = found
                 changed = True
     return replaced
 
 
-def _causes(old: _Side, new: _Side, logical_id: str, replaced: set[str]) -> tuple[str, ...]:
+def _causes(old: _Side, new: _Side, logical_id: str, replaced: Mapping[str, _Causes]) -> _Causes:
     kind = resource_types()[str(old.resources[logical_id]["Type"])]
     before, after = old.properties(logical_id), new.properties(logical_id)
-    causes = []
+    causes: list[str] = []
+    possible: list[str] = []
     for path in (*kind.create_only, *kind.replaced):
         one, other = _meant(kind, before, path), _meant(kind, after, path)
         if _differ(one, other):
             causes.append(_cause(path, before, after))
         else:
-            behind = sorted(referenced(other) & replaced)
-            if behind:
+            behind = sorted(referenced(other) & replaced.keys(), key=lambda name: (not replaced[name].certain, name))
+            if behind and replaced[behind[0]].certain:
                 causes.append(f"{path} ({behind[0]} is replaced)")
-    return tuple(dict.fromkeys(causes))
+            elif behind:
+                possible.append(f"{path} ({behind[0]} may be replaced)")
+            elif _left_out(before, after, path):
+                possible.append(f"{path}{_LEFT_OUT}")
+    # What is certain needs no guesses beside it.
+    return _Causes(properties=tuple(dict.fromkeys(causes or possible)), certain=bool(causes))
 
 
 def _cause(path: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
@@ -425,7 +450,7 @@ def _cause(path: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> st
     return path
 
 
-def _refusals(old: _Side, new: _Side, replaced: Mapping[str, tuple[str, ...]]) -> Iterator[Loss]:
+def _refusals(old: _Side, new: _Side, replaced: Mapping[str, _Causes]) -> Iterator[Loss]:
     """Yield updates that the service refuses: what changes neither in place nor by replacement."""
     for logical_id, resource in old.resources.items():
         kind = resource_types().get(str(resource.get("Type")))
@@ -437,14 +462,16 @@ def _refusals(old: _Side, new: _Side, replaced: Mapping[str, tuple[str, ...]]) -
         causes = [path for path in kind.refused if _differ(_meant(kind, before, path), _meant(kind, after, path))]
         if kind.name == _FILE_SYSTEM:
             causes += _shrunk(before, after)
-        if causes:
+        possible = [] if causes else [f"{path}{_LEFT_OUT}" for path in kind.refused if _left_out(before, after, path)]
+        if causes or possible:
             yield Loss(
                 logical_id=logical_id,
                 type_name=kind.name,
                 effect=Effect.REFUSED,
-                properties=tuple(causes),
+                properties=tuple(causes or possible),
                 data="the update fails and is rolled back, the data stays",
                 source=_REFUSED,
+                possible=not causes,
             )
 
 
@@ -476,6 +503,11 @@ def _meant(kind: ResourceType, properties: Mapping[str, Any], path: str) -> obje
     """Return the value at a path, or what it means where it is left out."""
     value = _at(properties, path)
     return kind.defaults.get(path) if value is None else value
+
+
+def _left_out(before: Mapping[str, Any], after: Mapping[str, Any], path: str) -> bool:
+    """Whether only one side names the property; both mean the same."""
+    return (_at(before, path) is None) != (_at(after, path) is None)
 
 
 def _at(properties: object, path: str) -> object:
