@@ -66,7 +66,7 @@ class StorageLegalityChecks:
         return PolicyValidationPluginReport(success=not violations, violations=violations)
 
 
-def _violations(path: Path, *, region: str) -> Iterator[PolicyViolation]:
+def _violations(path: Path, *, region: str | None) -> Iterator[PolicyViolation]:
     template = json.loads(path.read_text(encoding="utf-8"))
     for found in check_template(template, region=region).findings:
         yield PolicyViolation(

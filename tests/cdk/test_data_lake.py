@@ -382,7 +382,11 @@ def test_a_lake_of_this_app_needs_no_such_note(stack: Stack) -> None:
     ],
 )
 def test_days_that_s3_refuses_are_refused_in_one_line(days: dict[str, Any], message: str) -> None:
-    legal = {"noncurrent_days": 1, "tiering_days": 30, "storage_class": s3.StorageClass.INFREQUENT_ACCESS}
+    legal: dict[str, Any] = {
+        "noncurrent_days": 1,
+        "tiering_days": 30,
+        "storage_class": s3.StorageClass.INFREQUENT_ACCESS,
+    }
     FolderLifecycle(**legal)
     with pytest.raises(ConstructError, match=message):
         FolderLifecycle(**{**legal, **days})

@@ -513,7 +513,11 @@ def test_a_default_that_is_written_out_may_be_a_change_to_cloudformation(
 def test_a_link_whose_batch_import_is_written_out_may_be_replaced_and_so_may_what_refers_to_a_doubtful_one() -> None:
     def template(*, tags: object = None, batch: object = None) -> dict[str, Any]:
         lustre = {**LUSTRE_P2} if tags is None else {**LUSTRE_P2, "CopyTagsToBackups": tags}
-        link = {"FileSystemId": {"Ref": "Fs"}, "FileSystemPath": "/a", "DataRepositoryPath": "s3://b/a/"}
+        link: dict[str, Any] = {
+            "FileSystemId": {"Ref": "Fs"},
+            "FileSystemPath": "/a",
+            "DataRepositoryPath": "s3://b/a/",
+        }
         if batch is not None:
             link["BatchImportMetaDataOnCreate"] = batch
         resources = lustre_template(lustre)["Resources"]

@@ -6,6 +6,7 @@ name; CloudFormation says which stack has a resource of that name.
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -87,7 +88,7 @@ def read_places(
             found = ask(
                 "places",
                 "cloudformation:DescribeStackResources",
-                lambda physical_id=physical_id: read_holder(cloudformation, physical_id),
+                functools.partial(read_holder, cloudformation, physical_id),
             )
             if found is not None:
                 places[job] = found
