@@ -32,6 +32,7 @@ LABELS: Mapping[str, str] = {
 }
 #: Every block with a label. What it calls is held to what the programs take.
 NOT_RUN: Mapping[tuple[str, str], str] = {
+    ("docs/getting-started.md", "real-account"): "the same app was deployed just before, and its lake has a fixed name",
     ("docs/real-account.md", "real-account"): "the page is what only an account can show",
     ("docs/cluster.md", "on-the-cluster"): "a session by a plugin of the AWS CLI, then Slurm on the login node",
     ("docs/park.md", "on-the-cluster"): "Slurm on the login node; tests/node_kit run the script itself",
