@@ -114,6 +114,11 @@ class FinalExport(Construct):
         metric_period: Duration | None = None,
         role: iam.IRole | None = None,
     ) -> None:
+        if file_system.is_imported:
+            raise ConstructError(
+                f"file_system of a FinalExport must be made in its stack, got: {file_system.node.path}, an imported"
+                " one; the gate exports and deletes what its stack made. To export it, run 'training-storage archive'"
+            )
         if file_system.is_gated:
             raise ConstructError(f"a file system must have one FinalExport, got: a second one, {id!r}")
         _require_links(file_system, disposable_paths)

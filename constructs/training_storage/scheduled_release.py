@@ -19,7 +19,7 @@ from training_storage.validation import require_integer
 if TYPE_CHECKING:
     from aws_cdk import aws_sns as sns
 
-    from training_storage.lustre_file_system import LustreFileSystem
+    from training_storage.lustre_file_system_base import LustreFileSystemBase
 
 __all__ = ["ScheduledRelease"]
 
@@ -63,7 +63,7 @@ class ScheduledRelease(Construct):
         scope: Construct,
         id: str,
         *,
-        file_system: LustreFileSystem,
+        file_system: LustreFileSystemBase,
         unused_days: int,
         alarm_topic: sns.ITopic | None = None,
     ) -> None:
@@ -166,11 +166,12 @@ class ScheduledRelease(Construct):
 class _HasLinks:
     """Runs at synth, when every link of the file system is known."""
 
-    def __init__(self, file_system: LustreFileSystem) -> None:
+    def __init__(self, file_system: LustreFileSystemBase) -> None:
         self._file_system = file_system
 
     def validate(self) -> list[str]:
-        if self._file_system.links:
+        # Links of an imported one may be in another app.
+        if self._file_system.links or self._file_system.is_imported:
             return []
         return [
             (

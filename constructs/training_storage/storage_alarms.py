@@ -27,7 +27,7 @@ from training_storage.validation import ConstructError, is_token, region_of, req
 if TYPE_CHECKING:
     from aws_cdk import aws_sns as sns
 
-    from training_storage.lustre_file_system import LustreFileSystem
+    from training_storage.lustre_file_system_base import LustreFileSystemBase
     from training_storage.planning import catalog
 
 __all__ = ["RUNBOOKS", "Runbook", "StorageAlarms"]
@@ -141,7 +141,7 @@ class StorageAlarms(Construct):
         id: str,
         *,
         job_name: str,
-        file_system: LustreFileSystem | None = None,
+        file_system: LustreFileSystemBase | None = None,
         baseline_mb_per_s: float | None = None,
         topic: sns.ITopic | None = None,
         capacity_percent: int = 85,
@@ -188,7 +188,7 @@ class StorageAlarms(Construct):
 
     # ---- alarms ----
 
-    def _alarm_on_capacity(self, file_system: LustreFileSystem, *, percent: int) -> None:
+    def _alarm_on_capacity(self, file_system: LustreFileSystemBase, *, percent: int) -> None:
         capacity_gib = file_system.spec.storage_capacity_gib
         if not isinstance(capacity_gib, int):
             # Intelligent-Tiering has no capacity, and a token says none at synth.
@@ -213,7 +213,7 @@ class StorageAlarms(Construct):
         )
 
     def _alarm_on_throughput(
-        self, file_system: LustreFileSystem, *, baseline_mb_per_s: float, percent: int, minutes: int
+        self, file_system: LustreFileSystemBase, *, baseline_mb_per_s: float, percent: int, minutes: int
     ) -> None:
         moved = {}
         for name, row in (("read", "data-read"), ("written", "data-written")):
@@ -243,7 +243,7 @@ class StorageAlarms(Construct):
             minutes=minutes,
         )
 
-    def _alarm_on_exports(self, file_system: LustreFileSystem, *, minutes: int) -> None:
+    def _alarm_on_exports(self, file_system: LustreFileSystemBase, *, minutes: int) -> None:
         age = metric("oldest-queued-export")
         self._alarm(
             "ExportBacklog",
@@ -262,7 +262,7 @@ class StorageAlarms(Construct):
             minutes=minutes,
         )
 
-    def _alarm_on_links(self, file_system: LustreFileSystem, *, minutes: int) -> None:
+    def _alarm_on_links(self, file_system: LustreFileSystemBase, *, minutes: int) -> None:
         self._alarm(
             "LinkMisconfigured",
             cloudwatch.Metric(
@@ -350,7 +350,9 @@ class StorageAlarms(Construct):
 
     # ---- the watch ----
 
-    def _make_watch(self, file_system: LustreFileSystem, *, minutes: int, given: iam.IRole | None) -> lambda_.Function:
+    def _make_watch(
+        self, file_system: LustreFileSystemBase, *, minutes: int, given: iam.IRole | None
+    ) -> lambda_.Function:
         log_group = logs.LogGroup(
             self, "WatchLogs", retention=logs.RetentionDays.ONE_MONTH, removal_policy=RemovalPolicy.DESTROY
         )

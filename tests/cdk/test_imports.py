@@ -18,9 +18,12 @@ from aws_cdk.assertions import Annotations, Match, Template
 from training_storage import (
     ConstructError,
     DataRepositoryAssociation,
+    FinalExport,
     ImportedDataLake,
     ImportedDirectoryBucket,
     ImportedLustreFileSystem,
+    ScheduledRelease,
+    StorageAlarms,
     allow_file_systems_to_use_key,
 )
 
@@ -322,3 +325,26 @@ def test_a_role_of_another_app_is_granted_to_by_a_policy_of_this_one() -> None:
     ImportedDirectoryBucket(stack, "Hot", bucket_name="shards--use1-az4--x-s3").grant_read_write(theirs)
     policies = Template.from_stack(stack).find_resources("AWS::IAM::Policy").values()
     assert [policy["Properties"]["Roles"] for policy in policies] == [["batch-job"]]
+
+
+def test_alarms_and_release_take_an_imported_file_system(stack: Stack, resources: Synthesize) -> None:
+    system = imported(stack, storage_capacity_gib=2400)
+    StorageAlarms(stack, "Alarms", job_name="demo", file_system=system, baseline_mb_per_s=600)
+    ScheduledRelease(stack, "Release", file_system=system, unused_days=7)
+    made = resources(stack).by_id.values()
+    alarms = [resource["Properties"] for resource in made if resource["Type"] == "AWS::CloudWatch::Alarm"]
+    watched = {
+        alarm["MetricName"]
+        for alarm in alarms
+        if {"Name": "FileSystemId", "Value": FILE_SYSTEM_ID} in alarm.get("Dimensions", [])
+    }
+    assert "FreeDataStorageCapacity" in watched
+    (schedule,) = [resource["Properties"] for resource in made if resource["Type"] == "AWS::Scheduler::Schedule"]
+    assert FILE_SYSTEM_ID in json.dumps(schedule["Target"]["Input"])
+
+
+def test_the_gate_refuses_an_imported_file_system_with_what_exports_it(stack: Stack) -> None:
+    lake = ImportedDataLake(stack, "Lake", bucket_name="their-lake", encryption_key_arn=KEY_ARN)
+    system: Any = imported(stack)
+    with pytest.raises(ConstructError, match="FinalExport must be made in its stack, got: .*Theirs.*archive"):
+        FinalExport(stack, "Gate", file_system=system, data_lake=lake, job_name="demo")
