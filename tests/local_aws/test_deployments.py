@@ -27,6 +27,9 @@ MIXED = {"instances": "1200", "interface": "object", "checkpoint_interface": "po
 ALPHA = {"instances": "32", "name": "alpha"}
 BETA = {"instances": "600", "interface": "object", "name": "beta"}
 
+#: What the CLI adds: with it the lake's template is the one that the CLI deployed, and stays as it is.
+_OF_THE_CLI = {"aws:cdk:enable-path-metadata": True, "aws:cdk:enable-asset-metadata": True}
+
 
 class Account:
     """A local AWS with the real app in it."""
@@ -55,7 +58,7 @@ class Account:
     def deploy(self, folder: Path, **context: str) -> None:
         """Synthesize the app in this process and deploy it through the CloudFormation API: quicker than the CLI."""
         flags = json.loads((ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
-        app = App(context={**flags, **context}, outdir=str(folder))
+        app = App(context={**flags, **_OF_THE_CLI, **context}, outdir=str(folder))
         build(app)
         # What becomes of a stack is the test's question.
         self.aws.deploy(app, check=False)

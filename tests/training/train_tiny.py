@@ -110,7 +110,8 @@ class Example:
         finally:
             kill_tree(process.pid)
         assert process.returncode == 0, output[-3000:]
-        last = json.loads(output.splitlines()[-1])
+        # What Python says of its own processes at the very end may come after it.
+        last = json.loads([line for line in output.splitlines() if line.startswith("{")][-1])
         return Finished(steps=last["steps"], weights=last["weights"], output=output)
 
     def run_and_kill(self, *, while_running: Callable[[set[int]], None] | None = None) -> int:
