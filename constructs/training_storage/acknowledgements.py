@@ -29,7 +29,7 @@ def acknowledge(construct: IConstruct, *, rule: str, reason: str) -> None:
 
 def acknowledge_wildcards(grantee: iam.IGrantable, *, resources: Sequence[str], reason: str) -> None:
     """Acknowledge that the policies of `grantee` name `resources`, which hold a wildcard."""
-    principal = grantee.grant_principal
+    principal: Any = grantee.grant_principal
     # A service or an ARN as principal has no policy here to acknowledge anything on.
     # An imported role is no Construct of Python's, and has policies all the same.
     if hasattr(principal, "node"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from aws_cdk import Duration, RemovalPolicy, Stack, Token
+from aws_cdk import Duration, RemovalPolicy, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_iam as iam
@@ -18,7 +18,7 @@ from constructs import Construct
 
 from training_storage.acknowledgements import acknowledge, acknowledge_wildcards
 from training_storage.operations_code import operations_code
-from training_storage.validation import ConstructError, require_match
+from training_storage.validation import ConstructError, require_job_name, require_kinds
 
 if TYPE_CHECKING:
     from aws_cdk import aws_sns as sns
@@ -93,6 +93,7 @@ class CheckpointArchive(Construct):
         role: iam.IRole | None = None,
     ) -> None:
         require_job_name(job_name)
+        require_kinds(needed=("directory_bucket", "data_lake"), directory_bucket=directory_bucket, data_lake=data_lake)
         if not (math.isfinite(durable_interval_minutes) and durable_interval_minutes >= 1):
             raise ConstructError(
                 f"durable_interval_minutes must be at least 1, got: {durable_interval_minutes}; 360 is the default"
@@ -208,17 +209,6 @@ class CheckpointArchive(Construct):
             for alarm in (failed, late):
                 alarm.add_alarm_action(actions.SnsAction(topic))
         return failed, late
-
-
-def require_job_name(job_name: str) -> None:
-    """Refuse a name that is no folder of the lake."""
-    if not Token.is_unresolved(job_name):
-        require_match(
-            job_name,
-            r"[a-z][a-z0-9-]{0,29}",
-            what="job_name",
-            allowed="a lowercase letter, then letters, digits and hyphens, at most 30",
-        )
 
 
 def make_log_and_role(

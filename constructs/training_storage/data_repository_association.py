@@ -14,7 +14,15 @@ from training_storage.fsx_key_access import note_unknown_key_policy
 from training_storage.linked_bucket import linked_bucket
 from training_storage.planning import legality
 from training_storage.planning.catalog.lustre import association_limits
-from training_storage.validation import ConstructError, is_token, known, refuse, require_match, say_unchecked
+from training_storage.validation import (
+    ConstructError,
+    is_token,
+    known,
+    refuse,
+    require_kinds,
+    require_match,
+    say_unchecked,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,6 +99,7 @@ class DataRepositoryAssociation(Construct):
         imported_file_chunk_size_mib: int | None = None,
         writable: bool | None = None,
     ) -> None:
+        require_kinds(needed=("file_system",), file_system=file_system, data_lake=data_lake, bucket=bucket)
         if file_system.is_gated:
             raise ConstructError(
                 f"links must be made before the FinalExport of their file system, got: {file_system_path} after it;"

@@ -14,10 +14,10 @@ from training_storage.checkpoint_archive import (
     allow_archive,
     archive_environment,
     make_log_and_role,
-    require_job_name,
 )
 from training_storage.operations_code import operations_code
 from training_storage.planning.catalog.custom_resources import custom_resource_seconds_maximum
+from training_storage.validation import require_job_name, require_kinds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,6 +88,7 @@ class ExpressGate(Construct):
         role: iam.IRole | None = None,
     ) -> None:
         require_job_name(job_name)
+        require_kinds(needed=("directory_bucket", "data_lake"), directory_bucket=directory_bucket, data_lake=data_lake)
         super().__init__(scope, id)
         self.log_group, self.role = make_log_and_role(
             self, description=f"Empties the directory bucket of {job_name}", role=role

@@ -14,7 +14,7 @@ from constructs import Construct
 from training_storage.acknowledgements import acknowledge, acknowledge_wildcards
 from training_storage.operations.final_export.tags import EXPORTED_PATHS, GATE, paths_value
 from training_storage.planning.catalog.custom_resources import custom_resource_seconds_maximum
-from training_storage.validation import ConstructError, is_token, require_match
+from training_storage.validation import ConstructError, is_token, require_job_name, require_kinds, require_match
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,6 +114,8 @@ class FinalExport(Construct):
         metric_period: Duration | None = None,
         role: iam.IRole | None = None,
     ) -> None:
+        require_job_name(job_name)
+        require_kinds(needed=("file_system", "data_lake"), file_system=file_system, data_lake=data_lake)
         if file_system.is_imported:
             raise ConstructError(
                 f"file_system of a FinalExport must be made in its stack, got: {file_system.node.path}, an imported"

@@ -21,6 +21,7 @@ from training_storage.validation import (
     known,
     refuse,
     region_of,
+    require_kinds,
     require_one_of,
     require_same_region,
     say_unchecked,
@@ -186,6 +187,7 @@ class LustreFileSystem(LustreFileSystemBase):
                 " add a metadata configuration to a file system"
             )
         _require_groups(security_group, manage=manage_security_group_rules, keep_l2=keep_l2_security_group)
+        require_kinds(needed=("vpc", "subnet"), vpc=vpc, subnet=subnet)
         for what, given in (
             ("vpc", vpc),
             ("subnet", subnet),

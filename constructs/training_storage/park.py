@@ -16,7 +16,7 @@ from aws_cdk import aws_stepfunctions_tasks as tasks
 from constructs import Construct
 
 from training_storage.acknowledgements import acknowledge, acknowledge_wildcards
-from training_storage.checkpoint_archive import make_log_and_role, require_job_name
+from training_storage.checkpoint_archive import make_log_and_role
 from training_storage.operations.park_state import (
     DONE,
     IDLE,
@@ -33,7 +33,14 @@ from training_storage.operations_code import operations_code
 from training_storage.park_rights import allow_cluster, cluster_description
 from training_storage.planning.catalog.step_functions import history_events_maximum
 from training_storage.planning.units import SECONDS_PER_HOUR
-from training_storage.validation import ConstructError, claim_name, remember, require_integer
+from training_storage.validation import (
+    ConstructError,
+    claim_name,
+    remember,
+    require_integer,
+    require_job_name,
+    require_kinds,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -134,6 +141,7 @@ class Park(Construct):
         metric_period: Duration | None = None,
     ) -> None:
         require_job_name(job_name)
+        require_kinds(needed=("cluster",), cluster=cluster, file_system=file_system)
         if (file_system is None) != (final_export is None):
             raise ConstructError(
                 "file_system and final_export must be given together, got: only one of them; without its gate a file"

@@ -14,7 +14,7 @@ from aws_cdk import aws_sqs as sqs
 from constructs import Construct, IValidation
 
 from training_storage.acknowledgements import acknowledge, acknowledge_wildcards
-from training_storage.validation import require_integer
+from training_storage.validation import require_integer, require_kinds
 
 if TYPE_CHECKING:
     from aws_cdk import aws_sns as sns
@@ -67,6 +67,7 @@ class ScheduledRelease(Construct):
         unused_days: int,
         alarm_topic: sns.ITopic | None = None,
     ) -> None:
+        require_kinds(needed=("file_system",), file_system=file_system)
         require_integer(unused_days, what="unused_days", minimum=1)
         super().__init__(scope, id)
         self.file_system = file_system

@@ -22,7 +22,14 @@ from training_storage.functions.storage_watch import watch
 from training_storage.planning.catalog.metrics import metric
 from training_storage.planning.contract import METRIC_NAMESPACE
 from training_storage.planning.units import GIB, MB, SECONDS_PER_MINUTE
-from training_storage.validation import ConstructError, is_token, region_of, require_integer
+from training_storage.validation import (
+    ConstructError,
+    is_token,
+    region_of,
+    require_integer,
+    require_job_name,
+    require_kinds,
+)
 
 if TYPE_CHECKING:
     from aws_cdk import aws_sns as sns
@@ -151,6 +158,8 @@ class StorageAlarms(Construct):
         watch_minutes: int = 5,
         role: iam.IRole | None = None,
     ) -> None:
+        require_job_name(job_name)
+        require_kinds(file_system=file_system)
         require_integer(capacity_percent, what="capacity_percent", minimum=1, maximum=99)
         require_integer(throughput_percent, what="throughput_percent", minimum=1, maximum=100)
         # CloudWatch evaluates at most a day.

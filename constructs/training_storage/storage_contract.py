@@ -19,7 +19,7 @@ from training_storage.planning.contract import (
     storage_contract,
 )
 from training_storage.planning.job import UNNAMED
-from training_storage.validation import claim_name
+from training_storage.validation import claim_name, require_kinds
 
 if TYPE_CHECKING:
     from training_storage.data_lake import DataLakeBase
@@ -83,6 +83,9 @@ class StorageContractParameter(Construct):
         directory_bucket: DirectoryBucket | None = None,
         endpoint: Endpoint | None = None,
     ) -> None:
+        require_kinds(
+            needed=("data_lake",), data_lake=data_lake, file_system=file_system, directory_bucket=directory_bucket
+        )
         deployed = DeployedValues(
             bucket=data_lake.bucket.bucket_name,
             kms_key_arn=data_lake.encryption_key.key_arn,

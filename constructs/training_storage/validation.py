@@ -19,7 +19,7 @@ from training_storage.planning import catalog
 from training_storage.planning.legality import UNKNOWN, Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from aws_cdk import IResource
     from constructs import IConstruct
@@ -186,6 +186,70 @@ def require_match(value: object, pattern: str, *, what: str, allowed: str, way_o
     if is_token(value) or (isinstance(value, str) and re.fullmatch(pattern, value)):
         return
     raise ConstructError(_sentence(f"{what} must be {allowed}, got: {value!r}", way_out))
+
+
+def require_job_name(job_name: str) -> None:
+    """Refuse a name that is no folder of the lake.
+
+    Raises
+    ------
+    ConstructError
+        Naming what is allowed.
+    """
+    require_match(
+        job_name,
+        r"[a-z][a-z0-9-]{0,29}",
+        what="job_name",
+        allowed="a lowercase letter, then letters, digits and hyphens, at most 30",
+    )
+
+
+#: What parameters of these names take: an attribute that only this kind of thing has, and its name in words.
+_KINDS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "vpc": ("vpc_id", "an ec2.IVpc, such as ec2.Vpc or ec2.Vpc.from_vpc_attributes"),
+        "subnet": ("subnet_id", "an ec2.ISubnet, such as vpc.private_subnets[0]"),
+        "bucket": ("bucket_arn", "an s3.IBucket"),
+        "data_lake": ("derived_bucket_name", "a DataLake or an ImportedDataLake; wrap a bucket of yours in the latter"),
+        "file_system": (
+            "is_imported",
+            "a LustreFileSystem or an ImportedLustreFileSystem of training_storage; wrap one of yours in the latter",
+        ),
+        "directory_bucket": ("zone_id", "a DirectoryBucket or an ImportedDirectoryBucket"),
+        "cluster": ("start_nodes_command", "a GpuCluster, such as AwsPcsCluster"),
+    }
+)
+
+
+def require_kinds(*, needed: Collection[str] = (), **given: object) -> None:
+    """Refuse what is given as a construct and is none of its kind, by the names of parameters.
+
+    By what it has and not by its class: what comes from CDK may be a stand-in for an interface.
+
+    Parameters
+    ----------
+    needed
+        Those that may not be None.
+    **given
+        The parameters.
+
+    Raises
+    ------
+    ConstructError
+        Naming the parameter, what it takes and the type got.
+    """
+    for what, value in given.items():
+        attribute, kind = _KINDS[what]
+        if value is None and what in needed:
+            raise ConstructError(f"{what} must be given, {kind}, got: None")
+        if value is not None and not hasattr(value, attribute):
+            raise ConstructError(f"{what} must be {kind}, got: {_described(value)}")
+
+
+def _described(value: object) -> str:
+    if isinstance(value, (str, int, float)):
+        return repr(value)
+    return f"{type(value).__module__.removeprefix('aws_cdk.')}.{type(value).__name__}"
 
 
 def require_integer(

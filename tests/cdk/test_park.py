@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from aws_cdk import App, Environment, Stack
@@ -18,6 +18,8 @@ from training_storage.testing import compliance_findings, lint_findings
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from aws_cdk import CfnElement
 
 TOPIC = "arn:aws:sns:us-east-1:111122223333:alarms"
 KEY = "arn:aws:kms:us-east-1:111122223333:key/1234abcd-12ab-34cd-56ef-1234567890ab"
@@ -196,7 +198,7 @@ def test_what_publishes_to_an_encrypted_topic_may_use_its_key(imported: bool) ->
     assert made.park.watch_role is not None
     stack = Stack.of(made)
     for role in (made.park.role, made.park.watch_role):
-        assert stack.get_logical_id(role.node.default_child) in may_use_key
+        assert stack.get_logical_id(cast("CfnElement", role.node.default_child)) in may_use_key
 
 
 def test_the_cluster_function_names_its_stack_its_groups_and_its_topic(whole: dict[str, Any]) -> None:
