@@ -22,6 +22,7 @@ from training_storage.validation import (
     claim_name,
     is_token,
     require_integer,
+    require_kinds,
     require_match,
     require_same_region,
 )
@@ -148,11 +149,13 @@ class DataLake(DataLakeBase):
             raise ConstructError(
                 "bucket_name_prefix must be known at synth, got a token: the key policy names the bucket"
             )
+        _require_lifecycles(lifecycles)
         unknown = sorted(set(lifecycles or {}) - set(LAKE_FOLDERS))
         if unknown:
             raise ConstructError(
                 f"lifecycles must name folders of the lake ({', '.join(LAKE_FOLDERS)}), got: {', '.join(unknown)}"
             )
+        require_kinds(encryption_key=encryption_key, access_logs_bucket=access_logs_bucket)
         require_same_region(scope, encryption_key, what="encryption_key")
         require_same_region(scope, access_logs_bucket, what="access_logs_bucket")
         claim_name(
@@ -304,3 +307,14 @@ def _resource_of(bucket: s3.Bucket) -> s3.CfnBucket:
     if not isinstance(resource, s3.CfnBucket):
         raise ConstructError(f"a lake must be a bucket made by CDK, got: {bucket.node.path} without one")
     return resource
+
+
+def _require_lifecycles(given: object) -> None:
+    wrong = [] if given is None else [given]
+    if isinstance(given, dict):
+        wrong = [value for value in given.values() if not isinstance(value, FolderLifecycle)]
+    if wrong:
+        raise ConstructError(
+            f"lifecycles must be a dict from folders to FolderLifecycle, got: {wrong[0]!r};"
+            ' for example {"raw": FolderLifecycle(tiering_days=90)}'
+        )

@@ -18,6 +18,7 @@ from training_storage.validation import (
     known,
     refuse,
     region_of,
+    require_kinds,
     require_same_region,
     say_unchecked,
 )
@@ -73,6 +74,7 @@ class DirectoryBucket(DirectoryBucketBase):
         encryption_key: kms.IKey | None = None,
         expiration_days: int | None = None,
     ) -> None:
+        require_kinds(encryption_key=encryption_key)
         spec = legality.DirectoryBucket(
             name=known(base_name),
             base_only=True,

@@ -121,6 +121,7 @@ class FinalExport(Construct):
                 f"file_system of a FinalExport must be made in its stack, got: {file_system.node.path}, an imported"
                 " one; the gate exports and deletes what its stack made. To export it, run 'training-storage archive'"
             )
+        _require_one_stack(scope, file_system)
         if file_system.is_gated:
             raise ConstructError(f"a file system must have one FinalExport, got: a second one, {id!r}")
         _require_links(file_system, disposable_paths)
@@ -361,6 +362,19 @@ def _directory(path: str) -> str:
 
 def _is_named(path: str, paths: Sequence[str]) -> bool:
     return _directory(path) in map(_directory, paths)
+
+
+def _require_one_stack(scope: Construct, file_system: LustreFileSystem) -> None:
+    """Refuse a gate whose file system or links are in another stack: they are made before it and go after it."""
+    theirs = Stack.of(file_system).node.path
+    parts = {"the FinalExport": scope, **{f"the link of {link.file_system_path}": link for link in file_system.links}}
+    for what, part in parts.items():
+        ours = Stack.of(part).node.path
+        if ours != theirs:
+            raise ConstructError(
+                f"a file system with a FinalExport, the gate and all links must be in one stack, got: the file system"
+                f" in {theirs}, {what} in {ours}; no two stacks can be made and deleted in this order"
+            )
 
 
 def _require_links(file_system: LustreFileSystem, disposable_paths: Sequence[str]) -> None:

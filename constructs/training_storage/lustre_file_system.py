@@ -187,7 +187,7 @@ class LustreFileSystem(LustreFileSystemBase):
                 " add a metadata configuration to a file system"
             )
         _require_groups(security_group, manage=manage_security_group_rules, keep_l2=keep_l2_security_group)
-        require_kinds(needed=("vpc", "subnet"), vpc=vpc, subnet=subnet)
+        require_kinds(needed=("vpc", "subnet"), vpc=vpc, subnet=subnet, encryption_key=encryption_key)
         for what, given in (
             ("vpc", vpc),
             ("subnet", subnet),

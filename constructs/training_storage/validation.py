@@ -210,6 +210,8 @@ _KINDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "vpc": ("vpc_id", "an ec2.IVpc, such as ec2.Vpc or ec2.Vpc.from_vpc_attributes"),
         "subnet": ("subnet_id", "an ec2.ISubnet, such as vpc.private_subnets[0]"),
         "bucket": ("bucket_arn", "an s3.IBucket"),
+        "access_logs_bucket": ("bucket_arn", "an s3.IBucket"),
+        "encryption_key": ("key_arn", "a kms.IKey, such as kms.Key.from_key_arn"),
         "data_lake": ("derived_bucket_name", "a DataLake or an ImportedDataLake; wrap a bucket of yours in the latter"),
         "file_system": (
             "is_imported",

@@ -117,6 +117,22 @@ CASES: dict[str, tuple[Callable[[Right], dict[str, Any]], str]] = {
         },
         "directory_bucket must be a DirectoryBucket",
     ),
+    "arn-of-a-key": (
+        lambda it: {"kind": LustreFileSystem, "vpc": it.vpc, "subnet": it.subnet, "encryption_key": "arn:aws:kms:…"},
+        "encryption_key must be a kms.IKey, such as kms.Key.from_key_arn, got: 'arn:aws:kms:…'",
+    ),
+    "arn-of-a-lakes-key": (
+        lambda _: {"kind": DataLake, "bucket_name_prefix": "another", "encryption_key": "arn:aws:kms:…"},
+        "encryption_key must be a kms.IKey",
+    ),
+    "days-for-a-lifecycle": (
+        lambda _: {"kind": DataLake, "bucket_name_prefix": "another", "lifecycles": {"raw": 5}},
+        "lifecycles must be a dict from folders to FolderLifecycle, got: 5",
+    ),
+    "folders-for-lifecycles": (
+        lambda _: {"kind": DataLake, "bucket_name_prefix": "another", "lifecycles": ["raw"]},
+        "lifecycles must be a dict from folders to FolderLifecycle, got: ['raw']",
+    ),
     "no-cluster": (
         lambda it: {"kind": Park, "cluster": it.vpc, "job_name": "one"},
         "cluster must be a GpuCluster",
