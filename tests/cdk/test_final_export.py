@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from aws_cdk import App, Duration, Environment, NestedStack, Stack
+from aws_cdk import App, Duration, Environment, NestedStack, Stack, Stage
 from aws_cdk import aws_ec2 as ec2
 
 from training_storage import ConstructError, DataRepositoryAssociation, ImportedDataLake, LustreFileSystem
@@ -299,14 +299,14 @@ def test_a_file_system_has_one_gate(stack: Stack) -> None:
 @pytest.mark.parametrize("elsewhere", ["sibling", "nested"])
 def test_a_gate_in_another_stack_than_its_file_system_is_refused(stack: Stack, elsewhere: str) -> None:
     tier = Tier(stack)
-    other = Stack(stack.node.scope or stack, "Other") if elsewhere == "sibling" else NestedStack(stack, "Other")
+    other = Stack(Stage.of(stack), "Other") if elsewhere == "sibling" else NestedStack(stack, "Other")
     with pytest.raises(ConstructError, match="must be in one stack, got: the file system in Test, the FinalExport in"):
         FinalExport(other, "Gate", file_system=tier.file_system, data_lake=tier.lake, job_name="one")
 
 
 def test_a_link_in_another_stack_than_its_gate_is_refused(stack: Stack) -> None:
     tier = Tier(stack)
-    tier.stack = Stack(stack.node.scope or stack, "Other", env=Environment(region="us-east-1"))
+    tier.stack = Stack(Stage.of(stack), "Other", env=Environment(region="us-east-1"))
     tier.link("/models", "models/", [], [])
     with pytest.raises(ConstructError, match="the file system in Test, the link of /models in Other"):
         FinalExport(stack, "Gate", file_system=tier.file_system, data_lake=tier.lake, job_name="one")
