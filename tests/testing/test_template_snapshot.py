@@ -116,11 +116,54 @@ def test_since_a_revision_a_loss_that_is_meant_and_a_harmless_change_pass(projec
     project.run("--snapshot-update", "--nothing-lost-since", "HEAD")
 
 
+def test_since_a_revision_a_stack_that_is_gone_with_its_test_fails_the_run(project: Project) -> None:
+    project.run("--snapshot-update")
+    project.commit()
+    (project.folder / SNAPSHOT).unlink()
+    project.pytester.makepyfile(test_project="def test_nothing(): pass")
+    for options, status in ([], 1), (["--accept-lost", "Topic"], 1), (["--accept-lost", "Fs"], 0):
+        result = project.pytester.runpytest_inprocess(
+            "-p", "no:cacheprovider", "--nothing-lost-since", "HEAD", *options
+        )
+        assert result.ret == status
+        gone = f"{SNAPSHOT} of HEAD is gone, and with its stack data would be lost: Fs; if it is meant, give"
+        assert (gone in result.stdout.str()) == (status == 1)
+    assert project.pytester.runpytest_inprocess("-p", "no:cacheprovider").ret == 0
+
+
+def test_since_a_revision_a_renamed_test_passes_and_hides_no_loss(project: Project) -> None:
+    project.run("--snapshot-update")
+    project.commit()
+    project.pytester.makepyfile(test_project=TEST.replace("test_storage", "test_renamed"))
+    (project.folder / SNAPSHOT).unlink()
+    project.run("--snapshot-update", "--nothing-lost-since", "HEAD")
+    project.write(changed(KmsKeyId="other"))
+    project.run("--snapshot-update")
+    options = ["-p", "no:cacheprovider", "--nothing-lost-since", "HEAD"]
+    assert project.pytester.runpytest_inprocess(*options).ret == 1
+
+
+def test_a_new_snapshot_with_brackets_in_its_name_is_said_to_be_new(project: Project) -> None:
+    project.commit()
+    parametrized = TEST.replace("def test", "import pytest\n@pytest.mark.parametrize('size', ['small'])\ndef test")
+    project.pytester.makepyfile(test_project=parametrized.replace("(template_snapshot)", "(template_snapshot, size)"))
+    text = project.run("--snapshot-update", "--nothing-lost-since", "HEAD")
+    assert "NotComparedWarning: HEAD holds no test_storage[small].json, so it is not compared" in text
+
+
 def test_a_revision_that_git_does_not_know_fails_in_one_line(project: Project) -> None:
     project.run("--snapshot-update")
     project.commit()
     text = project.run("--nothing-lost-since", "origin/main", failed=1)
     assert "revision must be one that git knows here, got: 'origin/main'; fetch it first" in text
+
+
+def test_a_revision_that_git_does_not_know_fails_a_run_without_any_snapshot(project: Project) -> None:
+    project.commit()
+    project.pytester.makepyfile(test_project="def test_nothing(): pass")
+    result = project.pytester.runpytest_inprocess("-p", "no:cacheprovider", "--nothing-lost-since", "origin/main")
+    assert result.ret == 1
+    assert "revision must be one that git knows here, got: 'origin/main'" in result.stdout.str()
 
 
 def test_a_snapshot_that_the_revision_does_not_hold_is_said(project: Project) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from training_storage.testing.local_aws import LocalAws
     from training_storage.testing.template_snapshot import TemplateSnapshot
 
+_LOST = pytest.StashKey[list[str]]()
 _TESTING = "pip install 'training-storage[testing]'"
 
 
@@ -30,11 +31,45 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         " with data, for example origin/main",
     )
     group.addoption(
+        "--accept-lost",
+        metavar="LOGICAL_ID",
+        action="append",
+        default=[],
+        help="with --nothing-lost-since: a resource that may go with a stack whose snapshot is gone; may be repeated",
+    )
+    group.addoption(
         "--local-aws-missing",
         choices=("fail", "skip"),
         default="fail",
         help="what becomes of tests with local_aws where the extra local-aws is not installed (default: %(default)s)",
     )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail the session if a stack with data has gone with its test: no test is left that could."""
+    config = session.config
+    revision = config.getoption("nothing_lost_since")
+    if revision is None or hasattr(config, "workerinput") or config.option.collectonly:
+        return
+    from training_storage.testing.vanished_snapshots import lost_with_snapshots  # noqa: PLC0415 -- when it is used
+
+    try:
+        lost = lost_with_snapshots(revision, config.rootpath, accept=config.getoption("accept_lost"))
+    except ValueError as error:
+        lost = [str(error)]
+    config.stash[_LOST] = lost
+    if lost and session.exitstatus in {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:  # noqa: ANN401 -- private type
+    """Name what `pytest_sessionfinish` found."""
+    lost = config.stash.get(_LOST, [])
+    if lost:
+        terminalreporter.section(f"nothing lost since {config.getoption('nothing_lost_since')}", red=True, bold=True)
+        for line in lost:
+            terminalreporter.line(line)
 
 
 @pytest.fixture

@@ -45,14 +45,9 @@ def find_at(revision: str, path: str | os.PathLike[str]) -> dict[str, Any] | Non
     """
     file = Path(path).absolute()
     folder = next(parent for parent in file.parents if parent.is_dir())
-    if _git(folder, "rev-parse", "--is-inside-work-tree") is None:
-        raise ValueError(f"path must be in a checkout of git, got: '{path}', which is not")
-    if revision.startswith("-") or _git(folder, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}") is None:
-        raise ValueError(
-            f"revision must be one that git knows here, got: {revision!r}; fetch it first"
-            " (git fetch, or fetch-depth: 0 of actions/checkout)"
-        )
-    text = _git(folder, "show", f"{revision}:./{file.relative_to(folder).as_posix()}")
+    _require_revision(revision, folder)
+    # Not "show": of a file that the revision lacks it takes the name for a pattern, and prints nothing.
+    text = _git(folder, "cat-file", "blob", f"{revision}:./{file.relative_to(folder).as_posix()}")
     if text is None:
         return None
     try:
@@ -62,6 +57,29 @@ def find_at(revision: str, path: str | os.PathLike[str]) -> dict[str, Any] | Non
     if not isinstance(document, dict):
         raise ValueError(f"a template must be a mapping, got: '{path}' of {revision}")  # noqa: TRY004 -- a value in a file
     return document
+
+
+def files_at(revision: str, folder: Path) -> tuple[Path, ...]:
+    """Return every file below `folder` that a revision holds, as they would lie there today.
+
+    Raises
+    ------
+    ValueError
+        If git does not know the revision; one line.
+    """
+    _require_revision(revision, folder)
+    listed = _git(folder, "ls-tree", "-r", "-z", "--name-only", revision)
+    return tuple(folder / name for name in (listed or "").split("\0") if name)
+
+
+def _require_revision(revision: str, folder: Path) -> None:
+    if _git(folder, "rev-parse", "--is-inside-work-tree") is None:
+        raise ValueError(f"path must be in a checkout of git, got: '{folder}', which is not")
+    if revision.startswith("-") or _git(folder, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}") is None:
+        raise ValueError(
+            f"revision must be one that git knows here, got: {revision!r}; fetch it first"
+            " (git fetch, or fetch-depth: 0 of actions/checkout)"
+        )
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
