@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from training_storage.planning.guard import Nested, NestedReader, compare
 from training_storage.planning.legality import check_template
 from training_storage.testing.normalisation import normalise
-from training_storage.testing.sources import SynthesizedTemplate, read_template, read_templates
+from training_storage.testing.sources import SynthesizedTemplate, read_some_templates, read_template
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -42,7 +42,7 @@ def assert_legal(template: Source, *, region: str | None = None) -> None:
     __tracebackhide__ = True  # pytest shows the line of the test
     found = [
         f"{logical_id}: {message}"
-        for one in read_templates(template)
+        for one in read_some_templates(template)
         for logical_id, message in _illegal(normalise(one), region=region or one.region)
     ]
     if found:

@@ -8,7 +8,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from training_storage.testing.compliance import ComplianceFinding
-from training_storage.testing.sources import Source, SynthesizedTemplate, read_templates
+from training_storage.testing.sources import Source, SynthesizedTemplate, read_some_templates
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -52,7 +52,7 @@ def lint_findings(
     RuntimeError
         If cfn-lint is there but finds nothing in a template with a planted fault, so that clean would mean nothing.
     """
-    return lint_templates(read_templates(source), region=region, ignore=ignore)
+    return lint_templates(read_some_templates(source), region=region, ignore=ignore)
 
 
 def lint_templates(

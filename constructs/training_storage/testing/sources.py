@@ -15,7 +15,15 @@ if TYPE_CHECKING:
     from aws_cdk.assertions import Template
     from aws_cdk.cx_api import CloudAssembly
 
-__all__ = ["Source", "SynthesizedTemplate", "holds_several", "read_template", "read_templates", "synthesized_folder"]
+__all__ = [
+    "Source",
+    "SynthesizedTemplate",
+    "holds_several",
+    "read_some_templates",
+    "read_template",
+    "read_templates",
+    "synthesized_folder",
+]
 
 #: A parsed template, a `Template` of CDK's assertions, a stack, a stage or app, a cloud assembly, or the path of a
 #: template or of a folder that CDK wrote (``cdk.out``).
@@ -74,6 +82,10 @@ def read_templates(source: Source) -> tuple[SynthesizedTemplate, ...]:
         If it holds no template; one line.
     """
     if isinstance(source, Mapping):
+        if not isinstance(source.get("Resources"), Mapping):
+            # A misspelt or empty one would be found clean.
+            keys = ", ".join(map(repr, source)) or "none"
+            raise ValueError(f"a template must have Resources, got one with the keys: {keys}")  # noqa: TRY004 -- its content
         return (SynthesizedTemplate(label="", document=source),)
     if isinstance(source, (str, os.PathLike)):
         return _read_path(Path(source))
@@ -86,6 +98,20 @@ def read_templates(source: Source) -> tuple[SynthesizedTemplate, ...]:
         return (SynthesizedTemplate(label=path.name.split(".")[0], document=read_json(path), path=path),)
     stacks = [stack for stack in read_assembly(folder) if artifact_id in (None, stack.artifact_id)]
     return tuple(_read_stack(stack) for stack in stacks)
+
+
+def read_some_templates(source: Source) -> tuple[SynthesizedTemplate, ...]:
+    """Return what `read_templates` does, and refuse to find nothing.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it holds no template, as an app without stacks does; one line.
+    """
+    found = read_templates(source)
+    if not found:
+        raise ValueError("source must hold a template, got: none; nothing was checked")
+    return found
 
 
 def holds_several(source: Source) -> bool:
