@@ -18,7 +18,7 @@ from constructs import Construct
 
 from training_storage.acknowledgements import acknowledge, acknowledge_wildcards
 from training_storage.operations_code import operations_code
-from training_storage.validation import ConstructError, require_job_name, require_kinds
+from training_storage.validation import ConstructError, require_flags, require_job_name, require_kinds
 
 if TYPE_CHECKING:
     from aws_cdk import aws_sns as sns
@@ -93,6 +93,7 @@ class CheckpointArchive(Construct):
         role: iam.IRole | None = None,
     ) -> None:
         require_job_name(job_name)
+        require_flags(prune=prune)
         require_kinds(needed=("directory_bucket", "data_lake"), directory_bucket=directory_bucket, data_lake=data_lake)
         if not (math.isfinite(durable_interval_minutes) and durable_interval_minutes >= 1):
             raise ConstructError(

@@ -21,6 +21,7 @@ from training_storage.validation import (
     ConstructError,
     claim_name,
     is_token,
+    require_flags,
     require_integer,
     require_kinds,
     require_match,
@@ -155,6 +156,7 @@ class DataLake(DataLakeBase):
             raise ConstructError(
                 f"lifecycles must name folders of the lake ({', '.join(LAKE_FOLDERS)}), got: {', '.join(unknown)}"
             )
+        require_flags(linked_elsewhere=linked_elsewhere)
         require_kinds(encryption_key=encryption_key, access_logs_bucket=access_logs_bucket)
         require_same_region(scope, encryption_key, what="encryption_key")
         require_same_region(scope, access_logs_bucket, what="access_logs_bucket")

@@ -19,6 +19,7 @@ from training_storage.validation import (
     is_token,
     known,
     refuse,
+    require_flags,
     require_kinds,
     require_match,
     say_unchecked,
@@ -99,6 +100,8 @@ class DataRepositoryAssociation(Construct):
         imported_file_chunk_size_mib: int | None = None,
         writable: bool | None = None,
     ) -> None:
+        if writable is not None:
+            require_flags(writable=writable)
         require_kinds(needed=("file_system",), file_system=file_system, data_lake=data_lake, bucket=bucket)
         if file_system.is_gated:
             raise ConstructError(

@@ -17,7 +17,7 @@ from training_storage.checkpoint_archive import (
 )
 from training_storage.operations_code import operations_code
 from training_storage.planning.catalog.custom_resources import custom_resource_seconds_maximum
-from training_storage.validation import require_job_name, require_kinds
+from training_storage.validation import require_flags, require_job_name, require_kinds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,6 +88,7 @@ class ExpressGate(Construct):
         role: iam.IRole | None = None,
     ) -> None:
         require_job_name(job_name)
+        require_flags(disposable=disposable)
         require_kinds(needed=("directory_bucket", "data_lake"), directory_bucket=directory_bucket, data_lake=data_lake)
         super().__init__(scope, id)
         self.log_group, self.role = make_log_and_role(

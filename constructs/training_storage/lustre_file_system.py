@@ -21,6 +21,7 @@ from training_storage.validation import (
     known,
     refuse,
     region_of,
+    require_flags,
     require_kinds,
     require_one_of,
     require_same_region,
@@ -187,6 +188,13 @@ class LustreFileSystem(LustreFileSystemBase):
                 " add a metadata configuration to a file system"
             )
         _require_groups(security_group, manage=manage_security_group_rules, keep_l2=keep_l2_security_group)
+        require_flags(
+            small_tiering_throughput=small_tiering_throughput,
+            metadata_configuration=metadata_configuration,
+            manage_security_group_rules=manage_security_group_rules,
+            keep_l2_security_group=keep_l2_security_group,
+            replacement_protection=replacement_protection,
+        )
         require_kinds(needed=("vpc", "subnet"), vpc=vpc, subnet=subnet, encryption_key=encryption_key)
         for what, given in (
             ("vpc", vpc),

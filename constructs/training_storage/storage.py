@@ -28,7 +28,7 @@ from training_storage.storage_alarms import StorageAlarms
 from training_storage.storage_contract import StorageContractParameter
 from training_storage.subnet_addresses import needed_addresses, refuse_small_subnet, several_addresses
 from training_storage.training_network import TrainingNetwork, maximum_addresses
-from training_storage.validation import ConstructError, is_token
+from training_storage.validation import ConstructError, is_token, require_flags
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -231,8 +231,6 @@ class TrainingStorage(Construct):
         self.final_export: FinalExport | None = None
         self.express_gate: ExpressGate | None = None
         self.checkpoint_archive: CheckpointArchive | None = None
-        if checkpoints_disposable:
-            self._refuse_disposable()
         self._make_gates(disposable=checkpoints_disposable)
         if self.directory_bucket and self._saves_to(EXPRESS) and not checkpoints_disposable:
             # One zone is no place for the only copy.
@@ -327,6 +325,9 @@ class TrainingStorage(Construct):
 
     def _make_gates(self, *, disposable: bool) -> None:
         """Let no hot tier go before its content is safe, and writers before the tier."""
+        require_flags(checkpoints_disposable=disposable)
+        if disposable:
+            self._refuse_disposable()
         if self.file_system:
             self.final_export = self._make_final_export(self.file_system, disposable=disposable)
             self.cluster.node.add_dependency(self.final_export)

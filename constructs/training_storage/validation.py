@@ -248,6 +248,19 @@ def require_kinds(*, needed: Collection[str] = (), **given: object) -> None:
             raise ConstructError(f"{what} must be {kind}, got: {_described(value)}")
 
 
+def require_flags(**given: object) -> None:
+    """Refuse what is neither True nor False, by the names of parameters: the text "false" would count as true.
+
+    Raises
+    ------
+    ConstructError
+        Naming the parameter and the value got.
+    """
+    for what, value in given.items():
+        if not isinstance(value, bool):
+            raise ConstructError(f"{what} must be True or False, got: {value!r}; values of the context are texts")
+
+
 def _described(value: object) -> str:
     if isinstance(value, (str, int, float)):
         return repr(value)

@@ -22,6 +22,9 @@ from training_storage import (
     Park,
     ScheduledRelease,
     StorageAlarms,
+    TrainingJob,
+    TrainingStorage,
+    plan_storage,
 )
 
 if TYPE_CHECKING:
@@ -132,6 +135,29 @@ CASES: dict[str, tuple[Callable[[Right], dict[str, Any]], str]] = {
     "folders-for-lifecycles": (
         lambda _: {"kind": DataLake, "bucket_name_prefix": "another", "lifecycles": ["raw"]},
         "lifecycles must be a dict from folders to FolderLifecycle, got: ['raw']",
+    ),
+    "text-for-a-flag": (
+        lambda it: {
+            "kind": TrainingStorage,
+            "plan": plan_storage(TrainingJob(instances=32)),
+            "data_lake": it.lake,
+            "checkpoints_disposable": "false",
+        },
+        "checkpoints_disposable must be True or False, got: 'false'; values of the context are texts",
+    ),
+    "text-for-a-flag-of-a-gate": (
+        lambda it: {
+            "kind": ExpressGate,
+            "directory_bucket": it.directory_bucket,
+            "data_lake": it.lake,
+            "job_name": "one",
+            "disposable": "no",
+        },
+        "disposable must be True or False, got: 'no'",
+    ),
+    "text-for-a-flag-of-a-file-system": (
+        lambda it: {"kind": LustreFileSystem, "vpc": it.vpc, "subnet": it.subnet, "replacement_protection": "false"},
+        "replacement_protection must be True or False, got: 'false'",
     ),
     "no-cluster": (
         lambda it: {"kind": Park, "cluster": it.vpc, "job_name": "one"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
 import re
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from training_storage import StorageAlarms
 from training_storage.cli import main as command
 from training_storage.planning import StoragePlan, TrainingJob, plan_storage
 from training_storage.planning.catalog import lustre
@@ -162,3 +164,13 @@ def test_each_least_file_system_with_efa_that_the_page_of_questions_names_is_the
     assert found == [("38,400", "125"), ("4,800", "1000")]
     tiers = lustre.deployment_types()["PERSISTENT_2"].throughputs
     assert [f"{tiers[int(throughput)].efa_increment_gib:,}" for _, throughput in found] == ["38,400", "4,800"]
+
+
+ALARMS = [row for row in rows("alarms.md") if len(row.cells) == 4 and row.cells[2].startswith("`")]
+
+
+def test_the_defaults_of_the_page_on_alarms_are_the_constructs() -> None:
+    defaults = {name: one.default for name, one in inspect.signature(StorageAlarms.__init__).parameters.items()}
+    assert len(ALARMS) == 5
+    for row in ALARMS:
+        assert row.cells[3] == str(defaults[row.cells[2].strip("`")]), row.place
