@@ -3,6 +3,7 @@
 import json
 import time
 import urllib.request
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,9 +81,10 @@ def scale_waits(aws: LocalAws, scale: float) -> None:
 
 
 @pytest.fixture(scope="session")
-def local_aws_settings() -> dict[str, Any]:
-    """The server as it starts by itself: its waits and metrics are what these tests look at."""
-    return {}
+def local_aws() -> Iterator[LocalAws]:
+    """One of its own, with the waits of AWS: other folders of the same session have the plugin's, which is quick."""
+    with LocalAws.start() as aws:
+        yield aws
 
 
 @pytest.fixture(scope="session")
