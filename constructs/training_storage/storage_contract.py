@@ -15,6 +15,7 @@ from training_storage.planning.contract import (
     DeployedValues,
     Endpoint,
     longest_values,
+    parameter_name,
     parameter_tier,
     storage_contract,
 )
@@ -117,7 +118,7 @@ class StorageContractParameter(Construct):
         # Not Stack.to_json_string: it drops every key whose value is null. The tokens are names without characters
         # that JSON escapes.
         self.text: str = _json(document)
-        self.parameter_name: str = f"/training-storage/{job_name}/contract"
+        self.parameter_name: str = parameter_name(job_name)
         self.parameter: ssm.CfnParameter = ssm.CfnParameter(
             self,
             "Resource",

@@ -10,6 +10,7 @@ from botocore.exceptions import ProfileNotFound
 
 from training_storage.operations.archive_settings import read_contract
 from training_storage.operations.aws_calls import AWS_ERRORS, code_of, why
+from training_storage.planning.contract import parameter_name
 from training_storage.planning.errors import InvalidJobError
 
 if TYPE_CHECKING:
@@ -39,11 +40,6 @@ def s3_client(settings: ArchiveSettings, *, concurrency: int) -> Any:  # noqa: A
     )
 
 
-def contract_parameter(job: str) -> str:
-    """Return the name of the SSM parameter that holds a job's storage contract."""
-    return f"/training-storage/{job}/contract"
-
-
 def read_contract_of_job(job: str, *, region: str) -> dict[str, Any]:
     """Return the storage contract of a job that stands in `region`.
 
@@ -52,7 +48,7 @@ def read_contract_of_job(job: str, *, region: str) -> dict[str, Any]:
     InvalidJobError
         If it cannot be read.
     """
-    name = contract_parameter(job)
+    name = parameter_name(job)
     try:
         value = _session(region).client("ssm").get_parameter(Name=name)["Parameter"]["Value"]
     except AWS_ERRORS as error:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from training_storage.operations.aws_calls import code_of
 from training_storage.operations.park_state import machine_name
+from training_storage.planning.contract import PARAMETERS_PATH, parameter_name
 from training_storage.training.contract import ContractError, StorageContract
 
 if TYPE_CHECKING:
@@ -22,14 +23,13 @@ if TYPE_CHECKING:
 
 #: Parts of the answer that are missing where a job may stand unseen.
 PARTS = ("contracts", "machines", "places")
-_CONTRACTS = "/training-storage/"
-_CONTRACT = re.compile(r"/training-storage/([^/]+)/contract")
+_CONTRACT = re.compile(parameter_name("([^/]+)"))
 _MACHINES = machine_name("")
 
 
 def read_contracts(ssm: Any) -> dict[str, str]:  # noqa: ANN401 - boto3 clients have no type
     """Return the text of every contract by the name of its job; raises as ``ssm:GetParametersByPath``."""
-    pages = ssm.get_paginator("get_parameters_by_path").paginate(Path=_CONTRACTS, Recursive=True)
+    pages = ssm.get_paginator("get_parameters_by_path").paginate(Path=f"{PARAMETERS_PATH}/", Recursive=True)
     return {
         match[1]: parameter["Value"]
         for page in pages
@@ -108,6 +108,6 @@ def checkpoints_of(text: str | None) -> str | None:
 
 def _names(job: str, contracts: Mapping[str, str], machines: Mapping[str, str]) -> Iterator[str]:
     if job in contracts:
-        yield f"{_CONTRACTS}{job}/contract"
+        yield parameter_name(job)
     if job in machines:
         yield machines[job]

@@ -34,6 +34,8 @@ SCHEMA_VERSION: Final = 1
 READER_VERSION: Final = "0.1.0"
 #: CloudWatch namespace of what nodes and the library's functions publish; dimension Job.
 METRIC_NAMESPACE: Final = "TrainingStorage"
+#: Below it in Parameter Store stands what belongs to jobs.
+PARAMETERS_PATH: Final = "/training-storage"
 
 LUSTRE_MOUNT_PATH: Final = "/fsx"
 LAKE_MOUNT_PATH: Final = "/mnt/lake"
@@ -48,6 +50,11 @@ _ADDRESSING_STYLES = ("auto", "path", "virtual")
 _CHECKSUMS = ("when_supported", "when_required")
 # No user, no path and no query: where credentials travel in an address, they travel there.
 _ENDPOINT_URL = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?")
+
+
+def parameter_name(job: str) -> str:
+    """Return the name of the SSM parameter that holds a job's storage contract."""
+    return f"{PARAMETERS_PATH}/{job}/contract"
 
 
 @dataclass(frozen=True, kw_only=True)
