@@ -20,6 +20,7 @@ from training_storage.planning.folders import LAKE_FOLDERS
 from training_storage.validation import (
     ConstructError,
     claim_name,
+    environment_difference,
     is_token,
     require_flags,
     require_integer,
@@ -226,13 +227,13 @@ class DataLake(DataLakeBase):
         ConstructError
             If both are known and differ.
         """
-        ours, theirs = Stack.of(self), Stack.of(construct)
-        for what, here, there in (("account", ours.account, theirs.account), ("Region", ours.region, theirs.region)):
-            if not is_token(here) and not is_token(there) and here != there:
-                raise ConstructError(
-                    f"data_lake must be in the {what} of the stack that uses it, {there}, got: {self.node.path} in"
-                    f" {here}; import it there by its name (ImportedDataLake)"
-                )
+        difference = environment_difference(self, construct)
+        if difference is not None:
+            what, here, there = difference
+            raise ConstructError(
+                f"data_lake must be in the {what} of the stack that uses it, {there}, got: {self.node.path} in"
+                f" {here}; import it there by its name (ImportedDataLake)"
+            )
 
     def _make_access_logs_bucket(self, source_bucket_name: str) -> s3.Bucket:
         bucket = s3.Bucket(
@@ -318,5 +319,5 @@ def _require_lifecycles(given: object) -> None:
     if wrong:
         raise ConstructError(
             f"lifecycles must be a dict from folders to FolderLifecycle, got: {wrong[0]!r};"
-            ' for example {"raw": FolderLifecycle(tiering_days=90)}'
+            ' for example {"raw": FolderLifecycle(noncurrent_days=30, tiering_days=90, storage_class=…)}'
         )

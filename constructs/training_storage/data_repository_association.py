@@ -16,6 +16,7 @@ from training_storage.planning import legality
 from training_storage.planning.catalog.lustre import association_limits
 from training_storage.validation import (
     ConstructError,
+    environment_difference,
     is_token,
     known,
     refuse,
@@ -250,13 +251,13 @@ def _known_region(name: str) -> str | None:
 
 
 def _require_same_environment(scope: Construct, file_system: LustreFileSystemBase) -> None:
-    ours, theirs = Stack.of(scope), Stack.of(file_system)
-    for what, here, there in (("account", ours.account, theirs.account), ("Region", ours.region, theirs.region)):
-        if not is_token(here) and not is_token(there) and here != there:
-            raise ConstructError(
-                f"a link must be made in the {what} of its file system, {there}, got: a stack in {here}; make it in a"
-                " stack of that environment"
-            )
+    difference = environment_difference(scope, file_system)
+    if difference is not None:
+        what, here, there = difference
+        raise ConstructError(
+            f"a link must be made in the {what} of its file system, {there}, got: a stack in {here}; make it in a"
+            " stack of that environment"
+        )
 
 
 def _previous(scope: Construct, file_system: LustreFileSystemBase) -> DataRepositoryAssociation | None:

@@ -110,6 +110,15 @@ def require_same_region(scope: IConstruct, resource: IResource | None, *, what: 
         )
 
 
+def environment_difference(construct: IConstruct, other: IConstruct) -> tuple[str, str, str] | None:
+    """Return in what the stacks of two constructs are known to differ, "account" or "Region", and both values."""
+    ours, theirs = Stack.of(construct), Stack.of(other)
+    for what, here, there in (("account", ours.account, theirs.account), ("Region", ours.region, theirs.region)):
+        if not is_token(here) and not is_token(there) and here != there:
+            return what, here, there
+    return None
+
+
 def claim_name(scope: IConstruct, id: str, *, name: str, what: str, way_out: str) -> None:
     """Refuse `name` for the construct `id` in `scope` if another of the app has it in the same account and Region.
 
