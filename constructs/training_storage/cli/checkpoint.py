@@ -5,12 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from training_storage.cli.parser import OK, PROGRAM, Parser, Verbs, say
+from training_storage.cli.parser import OK, PROGRAM, Parser, Verbs, os_reason, say, shown
 from training_storage.planning.errors import InvalidJobError
 
 if TYPE_CHECKING:
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 
 _FAILED, _NONE, _INTERRUPTED = 1, 3, 130
 _MOST_DIGITS = 18
-#: What would be taken for a folder of that name.
-_OTHER_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _SCHEMA_VERSION = 1
 _PLACE = "s3://BUCKET/PREFIX/ or an absolute path"
 _ENDPOINT_OPTIONS = ["--contract", "--region", "--endpoint-url", "--addressing-style", "--checksums", "--json"]
@@ -149,12 +146,6 @@ def _guarded(run: Callable[[argparse.Namespace], Tell]) -> Callable[[argparse.Na
         return tell()
 
     return call
-
-
-def os_reason(error: OSError) -> str:
-    """Return what the system says, and of which file."""
-    reason = error.strerror or str(error) or type(error).__name__
-    return reason if error.filename is None else f"{error.filename}: {reason}"
 
 
 def _publish(arguments: argparse.Namespace) -> Tell:
@@ -347,11 +338,6 @@ def _age_text(seconds: float | None) -> str:
     return f"{seconds:.0f} s"
 
 
-def shown(text: str) -> str:
-    """Return text in one line for a terminal: what others have written, a file's name say, must not steer it."""
-    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
-
-
 def vars_of(result: object) -> dict[str, Any]:
     """Return the fields of a result as JSON values."""
     import dataclasses  # noqa: PLC0415 -- for --json only
@@ -361,9 +347,10 @@ def vars_of(result: object) -> dict[str, Any]:
 
 
 def _open(arguments: argparse.Namespace, target: str, **options: Any) -> Place:  # noqa: ANN401
-    from training_storage.training.checkpoint_place import S3_SCHEME, open_place  # noqa: PLC0415
+    from training_storage.training.checkpoint_place import open_place  # noqa: PLC0415
+    from training_storage.training.place_text import S3_SCHEME, is_no_place  # noqa: PLC0415
 
-    if not target or (_OTHER_SCHEME.match(target) and not target.startswith(S3_SCHEME)):
+    if is_no_place(target):
         raise InvalidJobError(f"a place must be s3://BUCKET/PREFIX/, in small letters, or a path, got: {target!r}.")
     if not target.startswith((S3_SCHEME, "/")):
         target = str(Path(target).absolute())

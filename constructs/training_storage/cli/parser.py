@@ -49,6 +49,17 @@ def say(stream: TextIO, text: str) -> None:
     stream.write(text.encode(encoding, errors="backslashreplace").decode(encoding))
 
 
+def shown(text: str) -> str:
+    """Return text in one line for a terminal: what others have written, a file's name say, must not steer it."""
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+
+
+def os_reason(error: OSError) -> str:
+    """Return what the system says, and of which file."""
+    reason = error.strerror or str(error) or type(error).__name__
+    return reason if error.filename is None else f"{error.filename}: {reason}"
+
+
 def write_whole(path: Path, text: str, *, force: bool) -> None:
     """Write `text` to `path` in one step: there is never half a file under that name, and none is replaced unasked.
 

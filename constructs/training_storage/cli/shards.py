@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from training_storage.cli.checkpoint import os_reason, shown
-from training_storage.cli.parser import OK, PROGRAM, Parser, Verbs, say
+from training_storage.cli.parser import OK, PROGRAM, Parser, Verbs, os_reason, say, shown
 from training_storage.planning.errors import InvalidJobError
 from training_storage.planning.field_kinds import Whole
 

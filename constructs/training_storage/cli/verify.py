@@ -9,8 +9,8 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from training_storage.cli.checkpoint import endpoint_and_region, os_reason, read_contract
-from training_storage.cli.parser import OK, PROGRAM, Verbs, say
+from training_storage.cli.checkpoint import endpoint_and_region, read_contract
+from training_storage.cli.parser import OK, PROGRAM, Verbs, os_reason, say
 from training_storage.planning.errors import InvalidJobError
 
 if TYPE_CHECKING:

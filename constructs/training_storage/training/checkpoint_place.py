@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from training_storage.planning.errors import InvalidJobError
+from training_storage.training.place_text import S3_SCHEME
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from training_storage.training.capability import Capabilities
     from training_storage.training.contract import Endpoint
 
-S3_SCHEME = "s3://"
 #: What is read or written; memory of another library is not copied.
 Data: TypeAlias = bytes | memoryview
 Send: TypeAlias = "Callable[[Callable[[], Any]], Future[Any]]"

@@ -29,8 +29,9 @@ from training_storage.training.checkpoint_errors import (
     DeniedError,
     WeakerGuaranteeError,
 )
-from training_storage.training.checkpoint_place import S3_SCHEME, Content, FileState, checked_key, is_key
+from training_storage.training.checkpoint_place import Content, FileState, checked_key, is_key
 from training_storage.training.endpoint import boto3_settings, endpoint_of, is_aws, obstore_settings
+from training_storage.training.place_text import S3_SCHEME
 from training_storage.training.publish_pauses import pauses
 
 try:

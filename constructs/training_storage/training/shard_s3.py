@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from training_storage.training.endpoint import boto3_settings, endpoint_of
+from training_storage.training.place_text import S3_SCHEME, is_no_place
 from training_storage.training.publish_pauses import pauses
 from training_storage.training.shard_errors import ShardError, ShardInputError
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from training_storage.training.contract import Endpoint, StorageContract
 
-_SCHEME = "s3://"
-_OTHER_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 #: A large pool: every request waits for a first byte, so many are on the way at once.
 _CONNECTIONS = 64
 #: Of one attempt of ten: S3 answers in a second, and says so in between where it has to work for longer.
@@ -89,7 +87,7 @@ def aws_variables() -> dict[str, str]:
 
 def is_uri(place: str) -> bool:
     """Whether `place` is in S3, and not a folder."""
-    return place.startswith(_SCHEME)
+    return place.startswith(S3_SCHEME)
 
 
 def refuse_no_place(place: str, what: str) -> None:
@@ -100,7 +98,7 @@ def refuse_no_place(place: str, what: str) -> None:
     ShardInputError
         For nothing at all, and for another scheme, or one in capitals or with a slash too few.
     """
-    if not place or (_OTHER_SCHEME.match(place) and not is_uri(place)):
+    if is_no_place(place):
         raise ShardInputError(f"the {what} must be a folder or s3://BUCKET/PREFIX/, in small letters, got: {place!r}.")
 
 
@@ -112,8 +110,8 @@ def split_uri(uri: str) -> tuple[str, str]:
     ShardInputError
         If it is no such URI.
     """
-    bucket, _, prefix = uri.removeprefix(_SCHEME).partition("/")
-    if not uri.startswith(_SCHEME) or not bucket:
+    bucket, _, prefix = uri.removeprefix(S3_SCHEME).partition("/")
+    if not uri.startswith(S3_SCHEME) or not bucket:
         raise ShardInputError(f"an S3 place must be s3://BUCKET/PREFIX/, got: {uri!r}.")
     return bucket, f"{prefix.rstrip('/')}/" if prefix else ""
 

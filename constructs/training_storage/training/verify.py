@@ -23,7 +23,8 @@ from training_storage.training.capability import WEAKER
 from training_storage.training.capability_probe import PROBE_PREFIX, probe
 from training_storage.training.checkpoint_errors import CheckpointError
 from training_storage.training.checkpoint_path_place import PathPlace
-from training_storage.training.checkpoint_place import S3_SCHEME, Place, open_place
+from training_storage.training.checkpoint_place import Place, open_place
+from training_storage.training.place_text import S3_SCHEME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
