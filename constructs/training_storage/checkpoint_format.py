@@ -43,6 +43,14 @@ class CheckpointFormatError(ValueError):
     """A marker, pointer or name is not of this format; one line that says what, what was got and what is allowed."""
 
 
+class NewerFormatError(CheckpointFormatError):
+    """A marker or pointer is of a newer version of this package, `version`: nobody here can tell what it means."""
+
+    def __init__(self, message: str, *, version: int) -> None:
+        super().__init__(message)
+        self.version = version
+
+
 def checkpoint_name(step: int) -> str:
     """Return the folder's name of the checkpoint of `step`: ``step-0000001200``.
 
@@ -355,7 +363,10 @@ def _document(text: str | bytes, *, name: str) -> dict[str, Any]:
         raise CheckpointFormatError(f"{name} must be a JSON object, got: {document!r:.80}")
     version = document.get("schema_version")
     if version != SCHEMA_VERSION or isinstance(version, bool):
-        raise CheckpointFormatError(f"{name} must have schema_version {SCHEMA_VERSION}, got: {version!r:.80}")
+        message = f"{name} must have schema_version {SCHEMA_VERSION}, got: {version!r:.80}"
+        if isinstance(version, int) and not isinstance(version, bool) and version > SCHEMA_VERSION:
+            raise NewerFormatError(message, version=version)
+        raise CheckpointFormatError(message)
     return document
 
 

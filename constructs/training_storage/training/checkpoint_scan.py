@@ -6,7 +6,6 @@ import collections
 import functools
 import hashlib
 import importlib
-import json
 import zlib
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,6 +19,7 @@ from training_storage.checkpoint_format import (
     CheckpointFile,
     CheckpointFormatError,
     Marker,
+    NewerFormatError,
     incompleteness,
     read_marker,
     step_of_name,
@@ -120,14 +120,13 @@ def look(place: Place, name: str, *, trackers: Mapping[str, str] | None = None) 
         marker=marker_text,
         trackers=trackers,
     )
-    marker = _marker(marker_text)
+    marker, newer = _marker(marker_text)
     files: tuple[CheckpointFile, ...] = ()
     try:
         files = marker.files if marker else _without_checksums(stored)
     except CheckpointFormatError as error:
         # An object's key may hold what no path should.
         why = str(error)
-    newer = _newer_version(marker_text)
     if newer is not None:
         why = (
             f"its {MARKER_NAME} has schema_version {newer}, this version of training-storage reads {SCHEMA_VERSION}:"
@@ -250,22 +249,14 @@ def _cyclic(algorithm: str) -> Callable[[Data, int], int]:
     return function
 
 
-def _marker(text: bytes | None) -> Marker | None:
+def _marker(text: bytes | None) -> tuple[Marker | None, int | None]:
+    """Return what a marker says if it can be read, or its version if a newer release of this package wrote it."""
     try:
-        return None if text is None else read_marker(text)
+        return (None if text is None else read_marker(text)), None
+    except NewerFormatError as error:
+        return None, error.version
     except CheckpointFormatError:
-        return None
-
-
-def _newer_version(text: bytes | None) -> int | None:
-    """Return the version of a marker that a newer release of this package wrote; None for any other text."""
-    try:
-        document = json.loads(text or b"")
-    except (ValueError, RecursionError):
-        return None
-    version = document.get("schema_version") if isinstance(document, dict) else None
-    is_newer = isinstance(version, int) and not isinstance(version, bool) and version > SCHEMA_VERSION
-    return version if is_newer else None
+        return None, None
 
 
 def refuse_newer(place: Place, found: Found) -> None:
