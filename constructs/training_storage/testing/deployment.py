@@ -400,6 +400,8 @@ def _wanted(artifacts: Sequence[StackArtifact], artifact_id: str | None) -> list
 
 def _require_known(given: Mapping[str, str], wanted: Sequence[StackArtifact]) -> None:
     """Refuse a parameter that no template has: it would be ignored."""
+    if not given:
+        return
     known = {
         name
         for artifact in wanted

@@ -74,12 +74,12 @@ def read_template(source: Source) -> SynthesizedTemplate:
 def read_templates(source: Source) -> tuple[SynthesizedTemplate, ...]:
     """Return the templates of `source`, those of a stage or an assembly in the order of their deployment.
 
-    A stack, stage or app is synthesized, unless it already is.
+    A stack, stage or app is synthesized, unless it already is. An app without stacks has none.
 
     Raises
     ------
     TypeError, ValueError
-        If it holds no template; one line.
+        If it is nothing that could hold one; one line.
     """
     if isinstance(source, Mapping):
         if not isinstance(source.get("Resources"), Mapping):
