@@ -16,7 +16,7 @@ from training_storage.checkpoint_archive import (
     make_log_and_role,
 )
 from training_storage.operations_code import operations_code
-from training_storage.planning.catalog.custom_resources import custom_resource_seconds_maximum
+from training_storage.planning.catalog.cloudformation import custom_resource_seconds_maximum
 from training_storage.validation import require_flags, require_job_name, require_kinds
 
 if TYPE_CHECKING:

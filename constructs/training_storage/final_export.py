@@ -13,7 +13,7 @@ from constructs import Construct
 
 from training_storage.acknowledgements import acknowledge, acknowledge_wildcards
 from training_storage.operations.final_export.tags import EXPORTED_PATHS, GATE, paths_value
-from training_storage.planning.catalog.custom_resources import custom_resource_seconds_maximum
+from training_storage.planning.catalog.cloudformation import custom_resource_seconds_maximum
 from training_storage.validation import ConstructError, is_token, require_job_name, require_kinds, require_match
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from aws_cdk import aws_ec2 as ec2
 from training_storage import ConstructError, DataRepositoryAssociation, ImportedDataLake, LustreFileSystem
 from training_storage import operations as operations_package
 from training_storage.final_export import FinalExport
-from training_storage.planning.catalog.custom_resources import custom_resource_seconds_maximum
+from training_storage.planning.catalog.cloudformation import custom_resource_seconds_maximum
 from training_storage.testing import compliance_findings, lint_findings
 
 if TYPE_CHECKING:

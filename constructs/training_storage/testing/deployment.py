@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from botocore.exceptions import ClientError
 
+from training_storage.planning.catalog.cloudformation import template_body_bytes_maximum
 from training_storage.testing.assembly import StackArtifact, read_assembly
 from training_storage.testing.asset_publishing import ASSETS_BUCKET, parameter_missing, publish, put, written
 from training_storage.testing.sources import synthesized_folder
@@ -28,8 +29,6 @@ __all__ = ["DeployedResource", "Deployment", "DeploymentError", "deploy"]
 _CAPABILITIES = ["CAPABILITY_IAM", "CAPABILITY_NAMED_IAM", "CAPABILITY_AUTO_EXPAND"]
 _GOOD = ("CREATE_COMPLETE", "UPDATE_COMPLETE")
 _GONE = ("", "DELETE_COMPLETE")
-# A request holds no more than this of a template; CloudFormation user guide, quotas.
-_BODY_BYTES: Final = 51_200
 # The first pauses between two looks at a stack, and the longest. In between it is a twentieth of what has gone by: each
 # look costs what is at work at the same time, on the same machine.
 _POLL_SECONDS: Final = 0.05
@@ -304,7 +303,7 @@ class Deployment:
             self._not_published = list(dict.fromkeys([*self._not_published, *lines]))
 
     def _template(self, text: str, *, region: str) -> dict[str, str]:
-        if len(text.encode()) <= _BODY_BYTES:
+        if len(text.encode()) <= template_body_bytes_maximum():
             return {"TemplateBody": text}
         bucket, key = written(ASSETS_BUCKET, region=region), "template.json"
         put(self.aws, bucket, key, text.encode(), region=region)
